@@ -1,0 +1,58 @@
+# `make test` is what CI runs, `make demo` what a newcomer runs. Cheapest checks first.
+PYTHON ?= python3
+VENV := .venv
+OLD_VENV := .venv-old
+STAMP := $(VENV)/.requirements
+OLD_STAMP := $(OLD_VENV)/.requirements
+PIP := $(VENV)/bin/pip --disable-pip-version-check -q
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export SALUS_TEST_SITE_PACKAGES = $(firstword $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages))
+export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
+
+.PHONY: all build venv venv-old wheel lint test-rust test-e2e test demo bench clean
+
+all: build
+
+build:
+	cargo build --release --locked -p salus-adaptor -p salus-cli
+
+# Python with pinned versions: the newest JAX we support, and one about a year older.
+venv: $(STAMP)
+$(STAMP): python/requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -r $<
+	touch $@
+
+venv-old: $(OLD_STAMP)
+$(OLD_STAMP): python/requirements-old.txt
+	$(PYTHON) -m venv $(OLD_VENV)
+	$(OLD_VENV)/bin/pip --disable-pip-version-check -q install -r $<
+	touch $@
+
+# One wheel for every Python, installed into .venv as a user would.
+wheel: build $(STAMP)
+	rm -rf dist
+	$(VENV)/bin/python -m build -q --wheel --no-isolation --outdir dist python
+	$(PIP) install --force-reinstall --no-deps dist/*.whl
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Needs the venv: the header and the plugin that the tests compare with come from its wheels.
+test-rust: $(STAMP)
+	cargo test --workspace --locked
+
+test-e2e: wheel venv-old
+	$(VENV)/bin/python -m pytest -q tests/e2e
+
+test: lint test-rust test-e2e
+
+demo: wheel
+	$(VENV)/bin/python python/demo.py
+
+bench: wheel
+	$(VENV)/bin/salus bench overhead
+
+clean:
+	rm -rf target dist $(VENV) $(OLD_VENV)

@@ -1,0 +1,420 @@
+"""One side of `salus bench overhead`: a stock JAX process that runs blocks of work on command.
+
+The bench starts several of these, some directly on the vendor's plugin and one through Salus; only
+their environment differs. Each reads commands from standard input, one JSON object a line, and
+answers each with one line:
+
+    {"do": "prepare", "row": "step_1ms"}                   {"arguments": 21}
+    {"do": "block", "row": "step_1ms", "seconds": 0.5}     {"step_us": 845.1, "steps": 600}
+    {"do": "drop", "row": "step_1ms"}                      {}
+
+An answer with the key `error` means that the command did not work. At the end of its input the
+process ends. While it waits for a command it sleeps in `read`.
+
+Two other ways to start it: `probe` tells what this Python has, `first-step MODEL` trains one step
+as a new process does and prints the loss.
+
+A row is a generator: up to its first `yield` it prepares, and with each `send(seconds)` it works
+for about that long and yields the numbers of that block.
+"""
+
+import gc
+import itertools
+import json
+import os
+import sys
+import time
+import traceback
+
+clock = time.perf_counter
+
+# ---------------------------------------------------------------- models
+
+# Sizes give steps of about 0.1, 1 and 10 ms on two cores of a small cloud machine.
+MLPS = {
+    "mlp_100us": {"batch": 16, "features": 16, "widths": (32,), "classes": 8},
+    "mlp_1ms": {"batch": 64, "features": 64, "widths": (256, 256), "classes": 10},
+    "mlp_10ms": {"batch": 128, "features": 256, "widths": (1024, 1024), "classes": 10},
+}
+TRANSFORMERS = {
+    "transformer_10ms": {"batch": 4, "length": 32, "vocabulary": 64, "width": 64, "layers": 2},
+}
+
+# Training data: enough different batches that none is special.
+BATCHES = 16
+
+
+def make_mlp(batch, features, widths, classes):
+    """Model, an example of its input, and batches of (points, labels)."""
+    import numpy as np
+    from flax import linen as nn
+
+    class MLP(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            for width in widths:
+                x = nn.relu(nn.Dense(width)(x))
+            return nn.Dense(classes)(x)
+
+    rng = np.random.default_rng(0)
+    batches = [
+        (
+            rng.normal(size=(batch, features)).astype(np.float32),
+            rng.integers(classes, size=batch).astype(np.int32),
+        )
+        for _ in range(BATCHES)
+    ]
+    return MLP(), batches
+
+
+def make_transformer(batch, length, vocabulary, width, layers):
+    """Model and batches of (symbols, the symbols that follow them)."""
+    import jax.numpy as jnp
+    import numpy as np
+    from flax import linen as nn
+
+    class Block(nn.Module):
+        @nn.compact
+        def __call__(self, x, mask):
+            y = nn.LayerNorm()(x)
+            x = x + nn.MultiHeadDotProductAttention(num_heads=4)(y, y, mask=mask)
+            y = nn.LayerNorm()(x)
+            return x + nn.Dense(width)(nn.gelu(nn.Dense(4 * width)(y)))
+
+    class Transformer(nn.Module):
+        @nn.compact
+        def __call__(self, symbols):
+            positions = nn.Embed(length, width)(jnp.arange(length))
+            x = nn.Embed(vocabulary, width)(symbols) + positions
+            mask = nn.make_causal_mask(symbols)
+            for _ in range(layers):
+                x = Block()(x, mask)
+            return nn.Dense(vocabulary)(nn.LayerNorm()(x))
+
+    rng = np.random.default_rng(0)
+    lines = rng.integers(vocabulary, size=(BATCHES, batch, length + 1)).astype(np.int32)
+    return Transformer(), [(line[:, :-1].copy(), line[:, 1:].copy()) for line in lines]
+
+
+class Training:
+    """A model, its optimizer's state and its jitted step, written as a training script would."""
+
+    def __init__(self, name, donate=True):
+        import jax
+        import optax
+
+        if name in MLPS:
+            model, self.batches = make_mlp(**MLPS[name])
+        else:
+            model, self.batches = make_transformer(**TRANSFORMERS[name])
+        optimizer = optax.adam(1e-3)
+
+        def train_step(state, x, y):
+            params, momenta = state
+
+            def loss_of(params):
+                logits = model.apply(params, x)
+                return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+            loss, grads = jax.value_and_grad(loss_of)(params)
+            updates, momenta = optimizer.update(grads, momenta, params)
+            return (optax.apply_updates(params, updates), momenta), loss
+
+        params = model.init(jax.random.key(0), self.batches[0][0])
+        self.state = (params, optimizer.init(params))
+        self.step = jax.jit(train_step, donate_argnums=0 if donate else ())
+
+    def arguments(self):
+        """How many arrays one step takes."""
+        import jax
+
+        return len(jax.tree.leaves(self.state)) + len(self.batches[0])
+
+
+# ---------------------------------------------------------------- rows
+
+
+def training_loop(model, read_every):
+    """Steps with donated state and batches from the host; the loss is read every so often."""
+    training = Training(model)
+    step, state = training.step, training.state
+    batches = itertools.cycle(training.batches)
+
+    def read_once(state):
+        for _ in range(read_every):
+            state, loss = step(state, *next(batches))
+        float(loss)
+        return state
+
+    seconds = yield {"arguments": training.arguments()}
+    while True:
+        # Untimed: brings back into the caches what the other processes' blocks drove out.
+        state = read_once(state)
+        steps, begin = 0, clock()
+        while (elapsed := clock() - begin) < seconds:
+            state = read_once(state)
+            steps += read_every
+        seconds = yield {"step_us": elapsed / steps * 1e6, "steps": steps}
+
+
+def unread_loop(model, warm_steps):
+    """Steps with donated state whose loss nobody reads; waits only at the end of the block."""
+    import jax
+
+    training = Training(model)
+    step, state = training.step, training.state
+    batches = itertools.cycle(training.batches)
+    seconds = yield {"arguments": training.arguments()}
+    while True:
+        for _ in range(warm_steps):
+            state, loss = step(state, *next(batches))
+        jax.block_until_ready((state, loss))
+        steps, begin = 0, clock()
+        while clock() - begin < seconds:
+            state, loss = step(state, *next(batches))
+            steps += 1
+        in_loop = clock() - begin
+        jax.block_until_ready((state, loss))
+        elapsed = clock() - begin
+        seconds = yield {
+            "step_us": elapsed / steps * 1e6,
+            "loop_us": in_loop / steps * 1e6,
+            "steps": steps,
+        }
+
+
+def read_each_step(model, warm_steps):
+    """Every step's loss is read before the next step is sent."""
+    training = Training(model)
+    step, state = training.step, training.state
+    batches = itertools.cycle(training.batches)
+    seconds = yield {"arguments": training.arguments()}
+    while True:
+        for _ in range(warm_steps):
+            state, loss = step(state, *next(batches))
+            float(loss)
+        times, begin = [], clock()
+        before = begin
+        while before - begin < seconds:
+            state, loss = step(state, *next(batches))
+            float(loss)
+            now = clock()
+            times.append(now - before)
+            before = now
+        seconds = yield {
+            "step_us": sum(times) / len(times) * 1e6,
+            "median_us": median(times) * 1e6,
+            "steps": len(times),
+        }
+
+
+def asynchronous_execute(model):
+    """Time in the calling thread of one jitted call that waits for nothing.
+
+    Nothing is donated, because the vendor's plugin blocks when a donated array is destroyed, and
+    few calls are in flight, because it blocks at 32. Waiting and destroying are not timed.
+    """
+    import jax
+
+    in_flight = 4
+    training = Training(model, donate=False)
+    step, state = training.step, training.state
+    x, y = jax.device_put(training.batches[0])
+    seconds = yield {"arguments": training.arguments()}
+    while True:
+        jax.block_until_ready(step(state, x, y))
+        times, cpu_times, begin = [], [], clock()
+        while clock() - begin < seconds:
+            results = []
+            for _ in range(in_flight):
+                cpu_before, before = time.thread_time(), clock()
+                result = step(state, x, y)
+                after, cpu_after = clock(), time.thread_time()
+                results.append(result)
+                times.append(after - before)
+                cpu_times.append(cpu_after - cpu_before)
+            jax.block_until_ready(results)
+            del result, results
+        seconds = yield {
+            "call_us": median(times) * 1e6,
+            "mean_us": sum(times) / len(times) * 1e6,
+            "cpu_us": median(cpu_times) * 1e6,
+            "calls": len(times),
+        }
+
+
+def transfers(mebibytes):
+    """A large array to the device and another one back, each beside a plain copy of that size."""
+    import jax
+    import numpy as np
+
+    count = mebibytes * (1 << 20) // 4
+    source, target = np.zeros(count, np.float32), np.zeros(count, np.float32)
+    fresh = itertools.count(1)
+    plus_one = jax.jit(lambda x: x + 1)
+
+    def copy():
+        source.fill(next(fresh))
+        before = clock()
+        np.copyto(target, source)
+        return clock() - before
+
+    def to_device():
+        source.fill(next(fresh))
+        before = clock()
+        array = jax.device_put(source)
+        array.block_until_ready()
+        return clock() - before, array
+
+    def to_host(array):
+        result = plus_one(array)
+        del array
+        result.block_until_ready()
+        before = clock()
+        values = np.asarray(result)
+        elapsed = clock() - before
+        if values[0] != source[0] + 1 or values[-1] != source[-1] + 1:
+            raise RuntimeError(f"sent {source[0]} and got {values[0] - 1} back")
+        return elapsed
+
+    def once():
+        first_copy = copy()
+        put, array = to_device()
+        get = to_host(array)
+        del array
+        return first_copy, put, get, copy()
+
+    seconds = yield {}
+    while True:
+        once()
+        times, begin = [], clock()
+        while not times or clock() - begin < seconds:
+            times.append(once())
+        copies, puts, gets, copies_again = (median(column) * 1e6 for column in zip(*times))
+        seconds = yield {
+            "copy_us": copies,
+            "copy_again_us": copies_again,
+            "to_device_us": puts,
+            "to_host_us": gets,
+            "transfers": len(times),
+        }
+
+
+def median(values):
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+ROWS = {
+    "step_10ms_mlp": lambda: training_loop("mlp_10ms", read_every=10),
+    "step_10ms_transformer": lambda: training_loop("transformer_10ms", read_every=10),
+    "step_1ms": lambda: training_loop("mlp_1ms", read_every=100),
+    "step_100us": lambda: training_loop("mlp_100us", read_every=100),
+    "unread_1ms": lambda: unread_loop("mlp_1ms", warm_steps=50),
+    "unread_10ms": lambda: unread_loop("mlp_10ms", warm_steps=5),
+    "read_100us": lambda: read_each_step("mlp_100us", warm_steps=200),
+    "read_1ms": lambda: read_each_step("mlp_1ms", warm_steps=50),
+    "execute": lambda: asynchronous_execute("transformer_10ms"),
+    "transfer": lambda: transfers(64),
+}
+
+# ---------------------------------------------------------------- commands
+
+
+def serve():
+    """Answers commands until the input ends."""
+    # Libraries may print; only answers belong on the pipe.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    running = {}
+    for line in sys.stdin:
+        try:
+            answer = obey(json.loads(line), running)
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+def obey(command, running):
+    row = command["row"]
+    match command["do"]:
+        case "prepare":
+            running[row] = ROWS[row]()
+            return next(running[row])
+        case "block":
+            return running[row].send(command["seconds"])
+        case "drop":
+            running.pop(row).close()
+            gc.collect()
+            return {}
+        case other:
+            raise ValueError(f"`{other}` is not a command")
+
+
+def first_step(model):
+    """From nothing to the first loss, and where the time went."""
+    marks = [("start", clock())]
+
+    def mark(name):
+        marks.append((name, clock()))
+
+    import jax
+
+    mark("import_jax")
+    import flax.linen  # noqa: F401
+    import optax  # noqa: F401
+
+    mark("import_flax_optax")
+    jax.devices()
+    mark("client")
+    training = Training(model)
+    jax.block_until_ready(training.state)
+    mark("init")
+    _, loss = training.step(training.state, *training.batches[0])
+    loss = float(loss)
+    print(f"loss {loss:.6f}", flush=True)
+    mark("first_step")
+    split = {name: end - before for (_, before), (name, end) in itertools.pairwise(marks)}
+    print(json.dumps(split), flush=True)
+
+
+def probe():
+    """What this Python has, for the bench to check and to report."""
+    import importlib.metadata
+    import importlib.util
+    import platform
+    import sysconfig
+
+    found = {"python": platform.python_version(), "versions": {}, "missing": []}
+    for name in ("jax", "jaxlib", "flax", "optax", "numpy"):
+        try:
+            found["versions"][name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found["missing"].append(name)
+    try:
+        found["versions"]["xla-cpu-pjrt"] = importlib.metadata.version("xla-cpu-pjrt")
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    found["site_packages"] = sorted({sysconfig.get_path(p) for p in ("purelib", "platlib")})
+    package = importlib.util.find_spec("salus")
+    found["package"] = os.path.dirname(package.origin) if package and package.origin else None
+    print(json.dumps(found))
+
+
+def main():
+    match sys.argv[1:]:
+        case ["serve"]:
+            serve()
+        case ["first-step", model]:
+            first_step(model)
+        case ["probe"]:
+            probe()
+        case _:
+            sys.exit("this script belongs to `salus bench overhead`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+//! The client: one session, and all that is known about its device.
+//!
+//! Promise: after `Welcome` every question about platform and devices is answered here. Buffers
+//! and programs keep the client's memory, so they may be destroyed after it.
+//! Not here: arrays, programs, the connection.
+#![expect(unsafe_code, reason = "C entry points")]
+#![allow(non_snake_case, reason = "the header's names")]
+
+use std::sync::Arc;
+
+use salus_pjrt::sys;
+
+use crate::connect::{self, Choice};
+use crate::device::{Place, remember_plugin_attributes};
+use crate::error::{Result, invalid, not_found};
+use crate::fence::{Args, Handle, entry, lend};
+use crate::session::Session;
+use crate::topology::Topology;
+use crate::values::text_options;
+
+pub(crate) struct Client {
+    pub(crate) session: Arc<Session>,
+    pub(crate) place: &'static Place,
+    pub(crate) platform_name: String,
+    pub(crate) platform_version: String,
+    /// Whether host pointers to arrays mean something here (platform `cpu`).
+    pub(crate) on_host: bool,
+    pub(crate) topology: Topology,
+}
+
+/// What C holds as `PJRT_Client`.
+pub(crate) struct ClientHandle(pub(crate) Arc<Client>);
+
+impl Handle for ClientHandle {
+    type Raw = sys::PJRT_Client;
+}
+
+impl Client {
+    pub(crate) fn connect(choice: Choice) -> Result<Arc<Self>> {
+        let opened = connect::open(choice)?;
+        let description = opened.welcome.description;
+        let place = Place::new(&description)?;
+        let session = Session::start(
+            opened.socket,
+            opened.inbox,
+            opened.path,
+            opened.welcome.window,
+        )?;
+        remember_plugin_attributes(description.plugin_attributes);
+        // JAX hashes it into the keys of its compilation cache.
+        let platform_version = format!(
+            "{} salus {}",
+            description.platform_version, opened.welcome.version
+        );
+        Ok(Arc::new_cyclic(|client| Self {
+            session,
+            place,
+            topology: Topology::new(
+                client.clone(),
+                description.serialized_topology.unwrap_or_else(|| {
+                    format!(
+                        "salus\n{}\n{platform_version}\n{}",
+                        description.platform_name, description.kind
+                    )
+                    .into_bytes()
+                }),
+            ),
+            platform_name: description.platform_name,
+            platform_version,
+            on_host: description.on_host,
+        }))
+    }
+}
+
+/// The client that a caller names, if it can be used by this process.
+pub(crate) fn client<'a, T: sys::CStruct>(
+    args: &Args<'a, T>,
+    place: impl Fn(&T) -> &*mut sys::PJRT_Client,
+) -> Result<&'a Arc<Client>> {
+    Ok(&args.handle::<ClientHandle>(place)?.0)
+}
+
+fn choice(args: &Args<'_, sys::PJRT_Client_Create_Args>) -> Result<Choice> {
+    let options = args.list(|a| &a.create_options, |a| &a.num_options)?;
+    let mut choice = Choice::default();
+    // Others are meant for vendors' plugins. The key-value callbacks are never touched: JAX leaves
+    // them uninitialised.
+    // SAFETY: the caller follows the header.
+    for (name, text) in unsafe { text_options(options) } {
+        match name.as_str() {
+            "socket" => choice.socket = Some(text),
+            "name" => choice.name = Some(text),
+            _ => {}
+        }
+    }
+    Ok(choice)
+}
+
+entry! {
+    fn PJRT_Plugin_Initialize(_args: PJRT_Plugin_Initialize_Args) {
+        Ok(())
+    }
+
+    fn PJRT_Client_Create(args: PJRT_Client_Create_Args) {
+        let client = Client::connect(choice(&args)?)?;
+        args.hand(|a| &a.client, Box::new(ClientHandle(client)))
+    }
+
+    fn PJRT_Client_LookupDevice(args: PJRT_Client_LookupDevice_Args) {
+        let client = client(&args, |a| &a.client)?;
+        match args.read(|a| &a.id)? {
+            0 => args.put(|a| &a.device, lend(&client.place.device)),
+            id => Err(not_found(format!("a session has one device, number 0; there is no {id}"))),
+        }
+    }
+
+    fn PJRT_Client_LookupAddressableDevice(args: PJRT_Client_LookupAddressableDevice_Args) {
+        let client = client(&args, |a| &a.client)?;
+        let id = args.read(|a| &a.local_hardware_id)?;
+        let ours = client.place.device.local_hardware_id;
+        if id == ours {
+            args.put(|a| &a.addressable_device, lend(&client.place.device))
+        } else {
+            Err(not_found(format!(
+                "a session has one device, whose local hardware id is {ours}; there is no {id}"
+            )))
+        }
+    }
+
+    fn PJRT_Client_DefaultDeviceAssignment(args: PJRT_Client_DefaultDeviceAssignment_Args) {
+        default_assignment(&args)
+    }
+
+    fn PJRT_Client_TopologyDescription(args: PJRT_Client_TopologyDescription_Args) {
+        let client = client(&args, |a| &a.client)?;
+        args.put(|a| &a.topology, lend(&client.topology))
+    }
+}
+
+fn default_assignment(
+    args: &Args<'_, sys::PJRT_Client_DefaultDeviceAssignment_Args>,
+) -> Result<()> {
+    let (replicas, partitions) = (
+        args.read(|a| &a.num_replicas)?,
+        args.read(|a| &a.num_partitions)?,
+    );
+    if replicas != 1 || partitions != 1 {
+        return Err(invalid(format!(
+            "{replicas} replicas of {partitions} partitions cannot be assigned: a session has one \
+             device"
+        )));
+    }
+    let room = args.read(|a| &a.default_assignment_size)?;
+    let at = args.read(|a| &a.default_assignment)?;
+    if room == 0 || at.is_null() {
+        return Err(invalid("there is no room for the assignment of one device"));
+    }
+    // SAFETY: the caller has room for at least one number there.
+    unsafe { at.write_unaligned(0) };
+    Ok(())
+}
+
+entry! { sure
+    fn PJRT_Client_Destroy(args: PJRT_Client_Destroy_Args) {
+        if let Some(handle) = args.own::<ClientHandle>(|a| &a.client) {
+            if handle.0.session.is_ours() {
+                handle.0.session.close();
+            } else {
+                // A forked child owns nothing of its parent's.
+                std::mem::forget(handle);
+            }
+        }
+        Ok(())
+    }
+
+    fn PJRT_Client_PlatformName(args: PJRT_Client_PlatformName_Args) {
+        let client = client(&args, |a| &a.client)?;
+        args.put_text(|a| &a.platform_name, |a| &a.platform_name_size, &client.platform_name);
+        Ok(())
+    }
+
+    fn PJRT_Client_PlatformVersion(args: PJRT_Client_PlatformVersion_Args) {
+        let client = client(&args, |a| &a.client)?;
+        let version = &client.platform_version;
+        args.put_text(|a| &a.platform_version, |a| &a.platform_version_size, version);
+        Ok(())
+    }
+
+    fn PJRT_Client_ProcessIndex(args: PJRT_Client_ProcessIndex_Args) {
+        args.put(|a| &a.process_index, 0)
+    }
+
+    fn PJRT_Client_Devices(args: PJRT_Client_Devices_Args) {
+        let client = client(&args, |a| &a.client)?;
+        args.put(|a| &a.devices, client.place.devices())?;
+        args.put(|a| &a.num_devices, 1)
+    }
+
+    fn PJRT_Client_AddressableDevices(args: PJRT_Client_AddressableDevices_Args) {
+        let client = client(&args, |a| &a.client)?;
+        args.put(|a| &a.addressable_devices, client.place.devices())?;
+        args.put(|a| &a.num_addressable_devices, 1)
+    }
+
+    fn PJRT_Client_AddressableMemories(args: PJRT_Client_AddressableMemories_Args) {
+        let client = client(&args, |a| &a.client)?;
+        let (list, count) = client.place.memory_list();
+        args.put(|a| &a.addressable_memories, list)?;
+        args.put(|a| &a.num_addressable_memories, count)
+    }
+}

@@ -1,0 +1,315 @@
+//! Finds the service and opens a session with it.
+//!
+//! Promise: no later than the deadline there is a session or an error that says where we looked,
+//! what happened there and what to do.
+//! Not here: the session's life.
+
+use std::fmt::Display;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use salus_channel::{Inbox, send_all};
+use salus_wire::{FromService, Hello, ToService, Welcome, version};
+
+use crate::error::{Error, Result, denied, precondition, unavailable};
+
+/// From the first byte to `Welcome`. A service that is up answers in milliseconds.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// What `salus ps` can show of a name.
+const NAME_CHARS_MAX: usize = 100;
+
+const HOW_TO_START: &str =
+    "start one with `salus serve`, or run the job with `salus run -- python …`, which starts one";
+
+/// What the environment says, read once.
+struct Environment {
+    socket: Option<PathBuf>,
+    name: Option<String>,
+    deadline: Duration,
+    runtime_directory: Option<PathBuf>,
+    temporary_directory: PathBuf,
+}
+
+fn environment() -> &'static Environment {
+    static ENVIRONMENT: OnceLock<Environment> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        let text = |name| {
+            std::env::var(name)
+                .ok()
+                .filter(|text: &String| !text.is_empty())
+        };
+        let path = |name| std::env::var_os(name).filter(|text| !text.is_empty());
+        Environment {
+            socket: path("SALUS_SOCKET").map(PathBuf::from),
+            name: text("SALUS_NAME"),
+            deadline: text("SALUS_CONNECT_SECONDS")
+                .and_then(|seconds| seconds.parse().ok())
+                .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
+                .unwrap_or(DEADLINE),
+            runtime_directory: path("XDG_RUNTIME_DIR").map(PathBuf::from),
+            temporary_directory: std::env::temp_dir(),
+        }
+    })
+}
+
+/// What the caller of `PJRT_Client_Create` may say instead of the environment.
+#[derive(Default)]
+pub(crate) struct Choice {
+    pub(crate) socket: Option<String>,
+    pub(crate) name: Option<String>,
+}
+
+/// A socket on which the service said `Welcome`.
+pub(crate) struct Opened {
+    pub(crate) socket: UnixStream,
+    pub(crate) inbox: Inbox,
+    pub(crate) path: String,
+    pub(crate) welcome: Welcome,
+}
+
+pub(crate) fn open(choice: Choice) -> Result<Opened> {
+    let path = find(choice.socket)?;
+    let shown = path.display().to_string();
+    let deadline = Instant::now() + environment().deadline;
+    let socket = connect(&path, deadline).map_err(|e| unreachable_service(&shown, e))?;
+    let hello = Hello {
+        protocol_min: version::MIN,
+        protocol_max: version::MAX,
+        version: env!("CARGO_PKG_VERSION").into(),
+        name: name(choice.name),
+    };
+    send_all(&socket, &ToService::from(hello), None).map_err(|e| silent(&shown, &e))?;
+    let mut inbox = Inbox::default();
+    let welcome = await_welcome(&socket, &mut inbox, deadline, &shown)?;
+    for direction in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, direction, None).map_err(|e| silent(&shown, &e))?;
+    }
+    Ok(Opened {
+        socket: UnixStream::from(socket),
+        inbox,
+        path: shown,
+        welcome,
+    })
+}
+
+fn find(chosen: Option<String>) -> Result<PathBuf> {
+    let environment = environment();
+    if let Some(path) = chosen.filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    if let Some(path) = &environment.socket {
+        return Ok(path.clone());
+    }
+    let user = rustix::process::getuid().as_raw();
+    let mut places = Vec::new();
+    if let Some(directory) = &environment.runtime_directory {
+        places.push(directory.join("salus/salus.sock"));
+    }
+    let private = format!("salus-{user}");
+    places.push(
+        environment
+            .temporary_directory
+            .join(private)
+            .join("salus.sock"),
+    );
+    places.push("/run/salus/salus.sock".into());
+    if let Some(found) = places.iter().find(|path| path.exists()) {
+        return Ok(found.clone());
+    }
+    let looked: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+    Err(unavailable(format!(
+        "no Salus service was found: there is no socket at {}; {HOW_TO_START}, or set SALUS_SOCKET \
+         to the socket of one",
+        looked.join(", ")
+    )))
+}
+
+fn connect(path: &Path, deadline: Instant) -> std::result::Result<OwnedFd, Errno> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let address = SocketAddrUnix::new(path)?;
+    let socket = rustix::net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    // Bounds `connect` too: it blocks while a service accepts nobody.
+    set_socket_timeout(&socket, Timeout::Send, Some(left(deadline)))?;
+    loop {
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// What is left until the deadline; never nothing, because that would mean for ever.
+fn left(deadline: Instant) -> Duration {
+    deadline
+        .saturating_duration_since(Instant::now())
+        .max(Duration::from_millis(1))
+}
+
+fn await_welcome(
+    socket: &OwnedFd,
+    inbox: &mut Inbox,
+    deadline: Instant,
+    path: &str,
+) -> Result<Welcome> {
+    loop {
+        match inbox.take::<FromService>() {
+            Ok(Some(frame)) => return judge(frame.message, path),
+            Ok(None) => {}
+            Err(e) => return Err(stranger(path, &e)),
+        }
+        let set = set_socket_timeout(socket, Timeout::Recv, Some(left(deadline)));
+        set.map_err(|e| silent(path, &e))?;
+        match inbox.fill(socket.as_fd(), true) {
+            Ok(0) => return Err(silent(path, &"it closed the connection")),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                let seconds = environment().deadline.as_secs_f64();
+                let why = format!("it did not answer within {seconds} s");
+                return Err(silent(path, &why));
+            }
+            Err(e) => return Err(silent(path, &e)),
+        }
+    }
+}
+
+fn judge(message: FromService, path: &str) -> Result<Welcome> {
+    match message {
+        FromService::Welcome(welcome)
+            if (version::MIN..=version::MAX).contains(&welcome.protocol) =>
+        {
+            Ok(welcome)
+        }
+        FromService::Welcome(welcome) => Err(precondition(format!(
+            "the Salus service at {path} is version {} and chose protocol {}, this job's library is \
+             version {} and speaks protocols {} to {}; install the same version on both sides",
+            welcome.version,
+            welcome.protocol,
+            env!("CARGO_PKG_VERSION"),
+            version::MIN,
+            version::MAX
+        ))),
+        FromService::Refused(refused) => Err(Error {
+            code: refused.error.code,
+            message: format!(
+                "the Salus service at {path} refused this job: {}",
+                refused.error.message
+            ),
+        }),
+        _ => Err(stranger(
+            path,
+            &"its first frame is none that opens a session",
+        )),
+    }
+}
+
+fn unreachable_service(path: &str, e: Errno) -> Error {
+    match e {
+        Errno::ACCESS | Errno::PERM => denied(format!(
+            "this user may not connect to the Salus service at {path} ({e}); ask whoever runs it \
+             for access to the socket, or {HOW_TO_START}"
+        )),
+        Errno::NOENT => unavailable(format!(
+            "no Salus service listens at {path} (there is no such socket); {HOW_TO_START}"
+        )),
+        Errno::CONNREFUSED => unavailable(format!(
+            "no Salus service listens at {path} (the socket is there, but nobody answers: the \
+             service has probably ended); {HOW_TO_START}"
+        )),
+        Errno::AGAIN => unavailable(format!(
+            "the Salus service at {path} accepted no connection in time; see whether `salus ps` \
+             answers, or give it longer with SALUS_CONNECT_SECONDS"
+        )),
+        e => unavailable(format!(
+            "the Salus service at {path} cannot be reached: {e}; {HOW_TO_START}"
+        )),
+    }
+}
+
+fn silent(path: &str, why: &dyn Display) -> Error {
+    unavailable(format!(
+        "the Salus service at {path} opened no session: {why}; see whether `salus ps` answers"
+    ))
+}
+
+fn stranger(path: &str, why: &dyn Display) -> Error {
+    precondition(format!(
+        "what listens at {path} does not speak Salus' protocol ({why}); it is another program, or \
+         a Salus of another version than this job's library ({})",
+        env!("CARGO_PKG_VERSION")
+    ))
+}
+
+/// The job's name for `salus ps`.
+fn name(chosen: Option<String>) -> String {
+    let chosen = chosen
+        .filter(|name| !name.is_empty())
+        .or_else(|| environment().name.clone());
+    let name = chosen.unwrap_or_else(|| {
+        let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+        let words: Vec<String> = line
+            .split(|byte| *byte == 0)
+            .map(|word| String::from_utf8_lossy(word).into_owned())
+            .collect();
+        name_of_command(&words)
+    });
+    name.chars().take(NAME_CHARS_MAX).collect()
+}
+
+/// `python -u train.py --lr 1` is `train.py` to a person.
+fn name_of_command(words: &[String]) -> String {
+    let file = |word: &String| {
+        let name = Path::new(word).file_name();
+        name.map_or_else(|| word.clone(), |name| name.to_string_lossy().into_owned())
+    };
+    let Some(program) = words.first().map(file).filter(|name| !name.is_empty()) else {
+        return "job".into();
+    };
+    if !program.starts_with("python") {
+        return program;
+    }
+    let mut rest = words[1..].iter().filter(|word| !word.is_empty());
+    while let Some(word) = rest.next() {
+        match word.as_str() {
+            "-m" => return rest.next().cloned().unwrap_or(program),
+            "-c" => return format!("{program} -c"),
+            // These options take a value.
+            "-W" | "-X" => drop(rest.next()),
+            option if option.starts_with('-') => {}
+            _ => return file(word),
+        }
+    }
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of_command;
+
+    #[test]
+    fn a_job_is_named_after_its_script() {
+        let cases = [
+            ("/usr/bin/python3 -u /home/a/train.py --lr 1", "train.py"),
+            ("python -X dev -m pytest tests", "pytest"),
+            ("python3.11 -c pass", "python3.11 -c"),
+            ("python", "python"),
+            ("/opt/bin/trainer --fast", "trainer"),
+            ("", "job"),
+        ];
+        for (line, name) in cases {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            assert_eq!(name_of_command(&words), name);
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The one device of a session, its description and its memories.
+//!
+//! Everything is known from `Welcome` and stays for the life of the process: a few kB a client,
+//! and no pointer that JAX keeps can ever dangle.
+//!
+//! Promise: nothing here asks the service or fails.
+#![expect(unsafe_code, reason = "C entry points")]
+#![allow(non_snake_case, reason = "the header's names")]
+
+use std::sync::OnceLock;
+
+use salus_pjrt::sys;
+use salus_wire::{Description, Value};
+
+use crate::error::{Result, invalid, unimplemented};
+use crate::fence::{Args, Handle, entry, lend};
+use crate::values::Attributes;
+
+/// A device and its memories, as C points to them.
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) memories: Vec<Memory>,
+}
+
+pub(crate) struct Device {
+    pub(crate) description: DeviceDescription,
+    pub(crate) local_hardware_id: i32,
+    default_memory: usize,
+    /// Set once, when the place has its final address.
+    memories: OnceLock<Vec<&'static Memory>>,
+}
+
+pub(crate) struct DeviceDescription {
+    kind: String,
+    debug_string: String,
+    display_string: String,
+    attributes: Attributes,
+}
+
+pub(crate) struct Memory {
+    /// Position in `Description::memories`.
+    pub(crate) index: u32,
+    id: i32,
+    kind: String,
+    kind_id: i32,
+    debug_string: String,
+    display_string: String,
+    devices: OnceLock<[&'static Device; 1]>,
+}
+
+impl Handle for Device {
+    type Raw = sys::PJRT_Device;
+}
+impl Handle for DeviceDescription {
+    type Raw = sys::PJRT_DeviceDescription;
+}
+impl Handle for Memory {
+    type Raw = sys::PJRT_Memory;
+}
+
+impl Place {
+    pub(crate) fn new(description: &Description) -> Result<&'static Self> {
+        let default_memory = description.default_memory as usize;
+        if default_memory >= description.memories.len() {
+            return Err(invalid(format!(
+                "the service describes a device whose default memory is number {default_memory} of \
+                 {}",
+                description.memories.len()
+            )));
+        }
+        // Not the vendor's strings: the same words as the built-in device's would confuse.
+        let platform = &description.platform_name;
+        let place: &'static Self = Box::leak(Box::new(Self {
+            device: Device {
+                description: DeviceDescription {
+                    kind: description.kind.clone(),
+                    debug_string: format!("SalusDevice(id=0, {platform}, {})", description.kind),
+                    display_string: format!("SalusDevice(id=0, {platform})"),
+                    attributes: Attributes::new(description.device_attributes.clone()),
+                },
+                local_hardware_id: description.local_hardware_id,
+                default_memory,
+                memories: OnceLock::new(),
+            },
+            memories: description
+                .memories
+                .iter()
+                .enumerate()
+                .map(|(index, memory)| Memory {
+                    index: index as u32,
+                    id: memory.id,
+                    kind: memory.kind.clone(),
+                    kind_id: memory.kind_id,
+                    debug_string: memory.debug_string.clone(),
+                    display_string: memory.display_string.clone(),
+                    devices: OnceLock::new(),
+                })
+                .collect(),
+        }));
+        let _ = place.device.memories.set(place.memories.iter().collect());
+        for memory in &place.memories {
+            let _ = memory.devices.set([&place.device]);
+        }
+        Ok(place)
+    }
+
+    pub(crate) fn default_memory(&self) -> &Memory {
+        &self.memories[self.device.default_memory]
+    }
+
+    /// The memory that a caller names by itself or by the device; the default if by neither.
+    pub(crate) fn memory_for(
+        &self,
+        memory: Option<&Memory>,
+        device: Option<&Device>,
+    ) -> Result<u32> {
+        if let Some(memory) = memory {
+            return match self.memories.get(memory.index as usize) {
+                Some(ours) if std::ptr::eq(ours, memory) => Ok(memory.index),
+                _ => Err(invalid("the memory belongs to another client")),
+            };
+        }
+        self.check_device(device)?;
+        Ok(self.default_memory().index)
+    }
+
+    /// An error if `device` is another client's.
+    pub(crate) fn check_device(&self, device: Option<&Device>) -> Result<()> {
+        match device {
+            Some(device) if !std::ptr::eq(device, &self.device) => {
+                Err(invalid("the device belongs to another client"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The list of this one device as C reads it.
+    pub(crate) fn devices(&self) -> *const *mut sys::PJRT_Device {
+        let memory = self.memories[0].devices.get();
+        memory.map_or(std::ptr::null(), |devices| devices.as_ptr().cast())
+    }
+
+    /// The list of all memories as C reads it, and its length.
+    pub(crate) fn memory_list(&self) -> (*const *mut sys::PJRT_Memory, usize) {
+        self.device.memory_list()
+    }
+}
+
+impl Device {
+    fn memory_list(&self) -> (*const *mut sys::PJRT_Memory, usize) {
+        match self.memories.get() {
+            // A reference is a pointer to C.
+            Some(list) => (list.as_ptr().cast(), list.len()),
+            None => (std::ptr::null(), 0),
+        }
+    }
+}
+
+/// What `Plugin_Attributes` says: the vendor's, once a client exists.
+static PLUGIN_ATTRIBUTES: OnceLock<Attributes> = OnceLock::new();
+
+/// Of the CPU plugin that Salus is developed with. Nobody compiles before there is a client, so
+/// these are read by tools only.
+fn default_plugin_attributes() -> &'static Attributes {
+    static DEFAULT: OnceLock<Attributes> = OnceLock::new();
+    DEFAULT.get_or_init(|| {
+        Attributes::new(vec![
+            ("xla_version".into(), Value::Int(2)),
+            (
+                "stablehlo_current_version".into(),
+                Value::Ints(vec![1, 13, 3]),
+            ),
+            (
+                "stablehlo_minimum_version".into(),
+                Value::Ints(vec![0, 9, 0]),
+            ),
+        ])
+    })
+}
+
+pub(crate) fn remember_plugin_attributes(attributes: Vec<(String, Value)>) {
+    PLUGIN_ATTRIBUTES.get_or_init(|| Attributes::new(attributes));
+}
+
+fn description<'a, T: sys::CStruct>(
+    args: &Args<'a, T>,
+    place: impl Fn(&T) -> &*mut sys::PJRT_DeviceDescription,
+) -> Result<&'a DeviceDescription> {
+    args.handle::<DeviceDescription>(place)
+}
+
+entry! { sure
+    fn PJRT_Plugin_Attributes(args: PJRT_Plugin_Attributes_Args) {
+        let attributes = PLUGIN_ATTRIBUTES
+            .get()
+            .unwrap_or_else(|| default_plugin_attributes());
+        args.put(|a| &a.attributes, attributes.as_ptr())?;
+        args.put(|a| &a.num_attributes, attributes.len())
+    }
+
+    fn PJRT_DeviceDescription_Id(args: PJRT_DeviceDescription_Id_Args) {
+        args.put(|a| &a.id, 0)
+    }
+
+    fn PJRT_DeviceDescription_ProcessIndex(args: PJRT_DeviceDescription_ProcessIndex_Args) {
+        args.put(|a| &a.process_index, 0)
+    }
+
+    fn PJRT_DeviceDescription_Attributes(args: PJRT_DeviceDescription_Attributes_Args) {
+        let attributes = &description(&args, |a| &a.device_description)?.attributes;
+        args.put(|a| &a.num_attributes, attributes.len())?;
+        args.put(|a| &a.attributes, attributes.as_ptr())
+    }
+
+    fn PJRT_DeviceDescription_Kind(args: PJRT_DeviceDescription_Kind_Args) {
+        let kind = &description(&args, |a| &a.device_description)?.kind;
+        args.put_text(|a| &a.device_kind, |a| &a.device_kind_size, kind);
+        Ok(())
+    }
+
+    fn PJRT_DeviceDescription_DebugString(args: PJRT_DeviceDescription_DebugString_Args) {
+        let text = &description(&args, |a| &a.device_description)?.debug_string;
+        args.put_text(|a| &a.debug_string, |a| &a.debug_string_size, text);
+        Ok(())
+    }
+
+    fn PJRT_DeviceDescription_ToString(args: PJRT_DeviceDescription_ToString_Args) {
+        let text = &description(&args, |a| &a.device_description)?.display_string;
+        args.put_text(|a| &a.to_string, |a| &a.to_string_size, text);
+        Ok(())
+    }
+
+    fn PJRT_Device_GetDescription(args: PJRT_Device_GetDescription_Args) {
+        let device = args.handle::<Device>(|a| &a.device)?;
+        args.put(|a| &a.device_description, lend(&device.description))
+    }
+
+    fn PJRT_Device_IsAddressable(args: PJRT_Device_IsAddressable_Args) {
+        args.put(|a| &a.is_addressable, true)
+    }
+
+    fn PJRT_Device_LocalHardwareId(args: PJRT_Device_LocalHardwareId_Args) {
+        let device = args.handle::<Device>(|a| &a.device)?;
+        args.put(|a| &a.local_hardware_id, device.local_hardware_id)
+    }
+
+    fn PJRT_Device_AddressableMemories(args: PJRT_Device_AddressableMemories_Args) {
+        let (list, count) = args.handle::<Device>(|a| &a.device)?.memory_list();
+        args.put(|a| &a.memories, list)?;
+        args.put(|a| &a.num_memories, count)
+    }
+
+    fn PJRT_Device_DefaultMemory(args: PJRT_Device_DefaultMemory_Args) {
+        let device = args.handle::<Device>(|a| &a.device)?;
+        let memories = device.memories.get().ok_or_else(|| invalid("a device without memories"))?;
+        args.put(|a| &a.memory, lend(memories[device.default_memory]))
+    }
+
+    fn PJRT_Memory_Id(args: PJRT_Memory_Id_Args) {
+        let memory = args.handle::<Memory>(|a| &a.memory)?;
+        args.put(|a| &a.id, memory.id)
+    }
+
+    fn PJRT_Memory_Kind(args: PJRT_Memory_Kind_Args) {
+        let memory = args.handle::<Memory>(|a| &a.memory)?;
+        args.put_text(|a| &a.kind, |a| &a.kind_size, &memory.kind);
+        Ok(())
+    }
+
+    fn PJRT_Memory_Kind_Id(args: PJRT_Memory_Kind_Id_Args) {
+        let memory = args.handle::<Memory>(|a| &a.memory)?;
+        args.put(|a| &a.kind_id, memory.kind_id)
+    }
+
+    fn PJRT_Memory_DebugString(args: PJRT_Memory_DebugString_Args) {
+        let memory = args.handle::<Memory>(|a| &a.memory)?;
+        args.put_text(|a| &a.debug_string, |a| &a.debug_string_size, &memory.debug_string);
+        Ok(())
+    }
+
+    fn PJRT_Memory_ToString(args: PJRT_Memory_ToString_Args) {
+        let memory = args.handle::<Memory>(|a| &a.memory)?;
+        args.put_text(|a| &a.to_string, |a| &a.to_string_size, &memory.display_string);
+        Ok(())
+    }
+
+    fn PJRT_Memory_AddressableByDevices(args: PJRT_Memory_AddressableByDevices_Args) {
+        let memory = args.handle::<Memory>(|a| &a.memory)?;
+        let devices = memory.devices.get().ok_or_else(|| invalid("a memory without a device"))?;
+        args.put(|a| &a.devices, devices.as_ptr().cast())?;
+        args.put(|a| &a.num_devices, devices.len())
+    }
+}
+
+entry! {
+    fn PJRT_Device_MemoryStats(args: PJRT_Device_MemoryStats_Args) {
+        args.handle::<Device>(|a| &a.device)?;
+        Err(unimplemented(
+            "PJRT_Device_MemoryStats is not supported by Salus yet; `salus ps` shows what each job \
+             holds",
+        ))
+    }
+}

@@ -1,0 +1,286 @@
+//! Data out: arrays into host memory.
+//!
+//! `ToHostBuffer` never waits, because Python holds its lock in it: the service fills a shared
+//! block, the dispatcher copies it to its destination and tells the event. Where arrays live in
+//! host memory anyway (platform `cpu`), callers may look at a copy by pointer instead; it stays
+//! while somebody refers to it.
+//!
+//! Promise: a read is ordered before the array's destruction if it was asked for before.
+//! Not here: data in.
+#![expect(
+    unsafe_code,
+    reason = "C entry points; copies into the caller's memory"
+)]
+#![allow(non_snake_case, reason = "the header's names")]
+
+use std::sync::Arc;
+
+use salus_pjrt::sys;
+use salus_wire::{Form, limits};
+
+use crate::buffer::Buffer;
+use crate::error::{Error, Result, invalid, precondition, unimplemented};
+use crate::event::{Completion, Event};
+use crate::fence::{Args, entry};
+use crate::lock;
+use crate::segments::Block;
+use crate::session::Session;
+use crate::shape::{host_element_bytes, order_of};
+
+/// A read that the service has yet to answer.
+pub(crate) struct Fetch {
+    pub(crate) completion: Arc<Completion>,
+    copy: Option<CopyOut>,
+}
+
+/// What the dispatcher copies when the block is filled.
+struct CopyOut {
+    block: Block,
+    offset: usize,
+    to: *mut u8,
+    length: usize,
+}
+
+// SAFETY: the caller keeps the destination until the event, whichever thread writes it.
+unsafe impl Send for CopyOut {}
+
+impl Fetch {
+    /// Runs on the dispatcher.
+    pub(crate) fn end(self, error: Option<Error>) {
+        let outcome = match (error, self.copy) {
+            (Some(error), _) => Err(error),
+            (None, None) => Ok(()),
+            (None, Some(copy)) => {
+                // SAFETY: `offset + length` lie in the block, and the caller of `ToHostBuffer`
+                // keeps `length` bytes at `to` writable until the event.
+                unsafe {
+                    let from = copy.block.address().add(copy.offset);
+                    std::ptr::copy_nonoverlapping(from, copy.to, copy.length);
+                }
+                Ok(())
+            }
+        };
+        self.completion.end(outcome);
+    }
+}
+
+/// A copy of the array in host memory that callers look at by pointer.
+#[derive(Default)]
+pub(crate) struct HostCopy {
+    block: Option<Box<Block>>,
+    references: u32,
+    /// A bare pointer was given out, which is good as long as the buffer.
+    lent: bool,
+}
+
+impl Drop for HostCopy {
+    fn drop(&mut self) {
+        if self.references > 0 {
+            // Somebody still looks at it, against the rules: a leak is better than a crash.
+            std::mem::forget(self.block.take());
+        }
+    }
+}
+
+/// Asks the service to fill a region.
+fn request(
+    session: &Arc<Session>,
+    array: u64,
+    target: salus_wire::Region,
+    form: Form,
+    copy: Option<CopyOut>,
+) -> Result<Arc<Completion>> {
+    let request = session.next_ids(1);
+    let completion = Completion::new(Arc::clone(session), None);
+    let mut pending = lock(&session.pending);
+    while pending.fetches.len() >= limits::REQUESTS && !pending.closed {
+        if crate::dispatch::is_this_thread() {
+            return Err(precondition(format!(
+                "{} reads are in flight, which is the limit",
+                limits::REQUESTS
+            )));
+        }
+        pending = session.wait_for_room(pending);
+    }
+    if !pending.closed {
+        let fetch = Fetch {
+            completion: Arc::clone(&completion),
+            copy,
+        };
+        pending.fetches.insert(request, fetch);
+    }
+    drop(pending);
+    let sent = session.send(salus_wire::Fetch {
+        request,
+        array,
+        target,
+        form,
+    });
+    if let Err(error) = sent {
+        lock(&session.pending).fetches.remove(&request);
+        return Err(error);
+    }
+    Ok(completion)
+}
+
+impl Buffer {
+    /// An asynchronous read into the caller's memory.
+    fn read_into(
+        &self,
+        form: Form,
+        bytes: u64,
+        offset: usize,
+        to: *mut u8,
+        length: usize,
+    ) -> Result<Box<Event>> {
+        let session = self.session();
+        let block = session.segments.block(session, bytes)?;
+        let region = block.region();
+        let copy = CopyOut {
+            block,
+            offset,
+            to,
+            length,
+        };
+        let completion = request(session, self.id, region, form, Some(copy))?;
+        Ok(Event::of(completion, true))
+    }
+
+    /// The address of a copy in host memory, made if there is none.
+    fn look(&self, held: &mut HostCopy) -> Result<*mut u8> {
+        if !self.client().on_host {
+            return Err(unimplemented(
+                "arrays of this device are not in host memory, so there is no pointer to them; \
+                 read them with ToHostBuffer (numpy.asarray)",
+            ));
+        }
+        if let Some(block) = &held.block {
+            return Ok(block.address());
+        }
+        self.usable()?;
+        let session = self.session();
+        session.may_wait()?;
+        let block = session.segments.block(session, self.array().device_bytes)?;
+        let completion = request(session, self.id, block.region(), Form::Raw, None)?;
+        completion.wait().clone()?;
+        let address = block.address();
+        held.block = Some(Box::new(block));
+        Ok(address)
+    }
+
+    fn lend_address(&self) -> Result<*mut u8> {
+        self.session().usable()?;
+        let mut held = lock(&self.host);
+        let address = self.look(&mut held)?;
+        held.lent = true;
+        Ok(address)
+    }
+}
+
+entry! {
+    fn PJRT_Buffer_ToHostBuffer(args: PJRT_Buffer_ToHostBuffer_Args) {
+        to_host(&args)
+    }
+
+    fn PJRT_Buffer_CopyRawToHost(args: PJRT_Buffer_CopyRawToHost_Args) {
+        let buffer = args.handle::<Buffer>(|a| &a.buffer)?;
+        let (offset, size) = (args.read(|a| &a.offset)?, args.read(|a| &a.transfer_size)?);
+        let bytes = buffer.array().device_bytes;
+        let inside = offset >= 0 && size >= 0 && offset.saturating_add(size) as u64 <= bytes;
+        if !inside {
+            return Err(invalid(format!(
+                "{size} bytes from {offset} on cannot be copied out of an array of {bytes} bytes"
+            )));
+        }
+        let to = args.read(|a| &a.dst)?;
+        if to.is_null() && size > 0 {
+            return Err(invalid("`dst` of PJRT_Buffer_CopyRawToHost_Args is NULL"));
+        }
+        let event = match buffer.usable() {
+            Err(error) => Event::failed(error),
+            Ok(()) => {
+                buffer.read_into(Form::Raw, bytes, offset as usize, to.cast(), size as usize)?
+            }
+        };
+        args.hand(|a| &a.event, event)
+    }
+
+    fn PJRT_Buffer_UnsafePointer(args: PJRT_Buffer_UnsafePointer_Args) {
+        let buffer = args.handle::<Buffer>(|a| &a.buffer)?;
+        args.put(|a| &a.buffer_pointer, buffer.lend_address()? as usize)
+    }
+
+    fn PJRT_Buffer_OpaqueDeviceMemoryDataPointer(
+        args: PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args
+    ) {
+        let buffer = args.handle::<Buffer>(|a| &a.buffer)?;
+        let held = lock(&buffer.host);
+        let address = held.block.as_ref().map(|block| block.address());
+        drop(held);
+        let address = match address {
+            Some(address) => address,
+            None => buffer.lend_address()?,
+        };
+        args.put(|a| &a.device_memory_ptr, address.cast())
+    }
+
+    fn PJRT_Buffer_IncreaseExternalReferenceCount(
+        args: PJRT_Buffer_IncreaseExternalReferenceCount_Args
+    ) {
+        let buffer = args.handle::<Buffer>(|a| &a.buffer)?;
+        buffer.session().may_wait()?;
+        // A second reader waits here for the first one's copy.
+        let mut held = lock(&buffer.host);
+        buffer.alive()?;
+        buffer.look(&mut held)?;
+        held.references += 1;
+        Ok(())
+    }
+}
+
+entry! { sure
+    fn PJRT_Buffer_DecreaseExternalReferenceCount(
+        args: PJRT_Buffer_DecreaseExternalReferenceCount_Args
+    ) {
+        let buffer = args.handle::<Buffer>(|a| &a.buffer)?;
+        if !buffer.session().is_ours() {
+            return Ok(());
+        }
+        let mut held = lock(&buffer.host);
+        held.references = held.references.saturating_sub(1);
+        if held.references == 0 && !held.lent {
+            let block = held.block.take();
+            drop(held);
+            drop(block);
+        }
+        Ok(())
+    }
+}
+
+fn to_host(args: &Args<'_, sys::PJRT_Buffer_ToHostBuffer_Args>) -> Result<()> {
+    let buffer = args.handle::<Buffer>(|a| &a.src)?;
+    let array = buffer.array();
+    let needed = array.host_bytes;
+    let to = args.read(|a| &a.dst)?;
+    if to.is_null() {
+        args.put(|a| &a.dst_size, needed as usize)?;
+        args.put_optional(|a| &a.event, std::ptr::null_mut());
+        return Ok(());
+    }
+    if let Err(error) = buffer.usable() {
+        return args.hand(|a| &a.event, Event::failed(error));
+    }
+    let room = args.read(|a| &a.dst_size)?;
+    if (room as u64) < needed {
+        return Err(invalid(format!(
+            "the destination has {room} bytes and the array {needed}"
+        )));
+    }
+    let element_bytes = host_element_bytes(array.element_type)?;
+    let order = order_of(args.read(|a| &a.host_layout)?, &array.dims, element_bytes)?;
+    let form = Form::Host {
+        minor_to_major: order.unwrap_or_else(|| array.minor_to_major.clone()),
+    };
+    let event = buffer.read_into(form, needed, 0, to.cast(), needed as usize)?;
+    args.hand(|a| &a.event, event)
+}

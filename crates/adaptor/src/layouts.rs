@@ -1,0 +1,96 @@
+//! The Layouts extension: how elements lie in an array, as text (`{1,0}`).
+//!
+//! Without it a non-default layout would be read back as wrong data.
+#![expect(unsafe_code, reason = "C entry points")]
+#![allow(non_snake_case, reason = "the header's names")]
+
+use salus_pjrt::sys;
+
+use crate::buffer::Buffer;
+use crate::client::client;
+use crate::executable::Executable;
+use crate::fence::{Handle, entry};
+use crate::serialized::{Serialized, deleter};
+use crate::shape::{descending, layout_text};
+use crate::topology::Topology;
+
+/// What C holds as `PJRT_Layouts_MemoryLayout`: its own, or part of a program.
+pub(crate) struct Layout {
+    text: String,
+    /// Layouts of outputs live and die with their program, whatever the caller does.
+    of_program: bool,
+}
+
+impl Handle for Layout {
+    type Raw = sys::PJRT_Layouts_MemoryLayout;
+}
+
+impl Layout {
+    fn new(text: String) -> Box<Self> {
+        Box::new(Self {
+            text,
+            of_program: false,
+        })
+    }
+
+    pub(crate) fn of_program(text: String) -> Self {
+        Self {
+            text,
+            of_program: true,
+        }
+    }
+}
+
+fn default_layout(element_type: u32, rank: usize) -> Box<Layout> {
+    Layout::new(layout_text(element_type, &descending(rank)))
+}
+
+entry! { sure
+    fn PJRT_Layouts_MemoryLayout_Destroy(args: PJRT_Layouts_MemoryLayout_Destroy_Args) {
+        if !args.handle::<Layout>(|a| &a.layout)?.of_program {
+            drop(args.own::<Layout>(|a| &a.layout));
+        }
+        Ok(())
+    }
+
+    fn PJRT_Layouts_MemoryLayout_Serialize(args: PJRT_Layouts_MemoryLayout_Serialize_Args) {
+        let layout = args.handle::<Layout>(|a| &a.layout)?;
+        let serialized = Serialized::new(layout.text.clone().into_bytes());
+        args.put(|a| &a.serialized_bytes, serialized.start())?;
+        args.put(|a| &a.serialized_bytes_size, serialized.len())?;
+        args.put(|a| &a.serialized_layout_deleter, deleter())?;
+        args.put(|a| &a.serialized_layout, serialized.give())
+    }
+
+    fn PJRT_Layouts_PJRT_Buffer_MemoryLayout(args: PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args) {
+        let buffer = args.handle::<Buffer>(|a| &a.buffer)?;
+        args.hand(|a| &a.layout, Layout::new(buffer.array().layout_text.clone()))
+    }
+}
+
+entry! {
+    fn PJRT_Layouts_PJRT_Client_GetDefaultLayout(
+        args: PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args
+    ) {
+        client(&args, |a| &a.client)?;
+        let layout = default_layout(args.read(|a| &a.r#type)?, args.read(|a| &a.num_dims)?);
+        args.hand(|a| &a.layout, layout)
+    }
+
+    fn PJRT_Layouts_PJRT_Topology_GetDefaultLayout(
+        args: PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args
+    ) {
+        args.handle::<Topology>(|a| &a.topology_description)?;
+        let layout = default_layout(args.read(|a| &a.r#type)?, args.read(|a| &a.num_dims)?);
+        args.hand(|a| &a.layout, layout)
+    }
+
+    fn PJRT_Layouts_PJRT_Executable_GetOutputLayouts(
+        args: PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args
+    ) {
+        let executable = args.handle::<Executable>(|a| &a.executable)?;
+        let layouts = executable.program().layouts();
+        args.put(|a| &a.num_outputs, layouts.len())?;
+        args.put(|a| &a.layouts, layouts.as_ptr().cast_mut())
+    }
+}

@@ -1,0 +1,58 @@
+//! `libpjrt_salus.so`: the part of Salus in the user's process.
+//!
+//! JAX loads it as a PJRT plugin. Calls become frames to the service, which owns the device; what
+//! can be answered from what the service said already is answered here, about eighty calls a step.
+//! A call's way: [`table`] → [`fence`] → the module of its object → [`session`]; an answer's:
+//! [`dispatch`] → [`event`] → the job's callback.
+//!
+//! Promise: nothing here prints, handles a signal or unwinds into C; the job's threads wait for
+//! the service only where PJRT says that a call blocks; when the service is gone, every call
+//! answers at once.
+//! Not here: turns, memory decisions, a vendor's code.
+
+mod table;
+
+mod error;
+mod fence;
+
+mod client;
+mod connect;
+mod device;
+mod topology;
+
+mod compile;
+mod executable;
+mod execute;
+mod layouts;
+
+mod buffer;
+mod host_copy;
+mod transfer_manager;
+mod upload;
+
+mod event;
+
+mod dispatch;
+mod fork;
+mod segments;
+mod session;
+
+mod serialized;
+mod shape;
+mod strided;
+mod values;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What JAX looks up when it finds the library, also in processes that never use it: it only
+/// returns an address.
+#[unsafe(no_mangle)]
+#[expect(unsafe_code, reason = "the one symbol that is exported")]
+pub extern "C" fn GetPjrtApi() -> *const salus_pjrt::sys::PJRT_Api {
+    &raw const table::API.value
+}
+
+/// A panic elsewhere has become an error already; what it left behind is still good to read.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

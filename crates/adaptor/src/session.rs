@@ -1,0 +1,473 @@
+//! One connection to the service: what is sent, what is awaited, and the end of it.
+//!
+//! Job threads write frames under one lock and wait for no answer, except in compilations and
+//! reads. Dropped arrays are collected and ride with the next frame. The dispatcher
+//! ([`crate::dispatch`]) reads the answers and ends what is pending.
+//!
+//! Promise: frames leave in the order in which their calls were made; after the service is gone,
+//! everything pending ends with an error at once and nothing new begins.
+//! Cost: a launch takes two short locks and one `sendmsg`.
+//! Not here: what the frames mean to arrays and programs.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+
+use salus_channel::Outbox;
+use salus_wire::{Await, DropArrays, DropProgram, SegmentGone, ToService, limits};
+
+use crate::dispatch;
+use crate::error::{Error, Result, precondition, unavailable};
+use crate::event::Completion;
+use crate::fork;
+use crate::host_copy::Fetch;
+use crate::lock;
+use crate::segments::Segments;
+
+pub(crate) struct Session {
+    /// Not dropped in a forked child, which has closed its copy already.
+    pub(crate) socket: ManuallyDrop<UnixStream>,
+    /// Wakes a dispatcher that sleeps without a timeout.
+    pub(crate) poke: OwnedFd,
+    /// Where the service listens, for messages.
+    path: String,
+    generation: u32,
+    /// Launches and copies that may be in flight.
+    window: u32,
+    pub(crate) outgoing: Mutex<Outgoing>,
+    pub(crate) drops: Mutex<Drops>,
+    pub(crate) pending: Mutex<Pending>,
+    /// A place among what is pending became free, or the session ended.
+    room: Condvar,
+    /// Why nothing can be sent any more.
+    lost: OnceLock<Error>,
+    next_id: AtomicU64,
+    pub(crate) segments: Segments,
+    failed_arrays: Mutex<HashMap<u64, Error>>,
+    /// Spares every reader the lock: uploads fail almost never.
+    any_array_failed: AtomicBool,
+    dispatcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Outgoing {
+    pub(crate) outbox: Outbox,
+    /// Grows with each launch and copy, in the order sent.
+    last_operation: u64,
+}
+
+/// What the job no longer has and the service has not been told yet.
+#[derive(Default)]
+pub(crate) struct Drops {
+    arrays: Vec<u64>,
+    programs: Vec<u64>,
+    /// Segments that were unmapped.
+    segments: Vec<u32>,
+    /// Bytes that the arrays occupy.
+    bytes: u64,
+    /// Changes with every addition, so that the dispatcher sees a quiet moment.
+    pub(crate) changes: u64,
+    /// The dispatcher sleeps without a timeout and must be poked.
+    pub(crate) asleep: bool,
+}
+
+impl Drops {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.arrays.is_empty() && self.programs.is_empty() && self.segments.is_empty()
+    }
+}
+
+/// Dropped arrays that may wait for a frame to ride with. More of them, or more bytes, are worth a
+/// write of their own: other jobs may wait for the memory.
+const DROPS_WAITING_MAX: usize = 256;
+const DROPS_WAITING_BYTES_MAX: u64 = 16 << 20;
+
+/// What the service has yet to answer.
+#[derive(Default)]
+pub(crate) struct Pending {
+    /// In the order sent, so ascending.
+    pub(crate) operations: VecDeque<(u64, Arc<Completion>)>,
+    /// Places of the window in use; those of `operations` and of launches about to be sent.
+    pub(crate) in_flight: u32,
+    pub(crate) fetches: HashMap<u64, Fetch>,
+    pub(crate) compilations: HashMap<u64, Arc<Answer<Compiled>>>,
+    /// Threads that sleep until there is room; without any, waking them is saved.
+    sleepers: u32,
+    /// Nothing is added any more.
+    pub(crate) closed: bool,
+}
+
+/// A signature's memfd and its length, or why there is none.
+pub(crate) type Compiled = Result<(OwnedFd, u64)>;
+
+/// One answer for one waiting thread.
+pub(crate) struct Answer<T> {
+    value: Mutex<Option<T>>,
+    given: Condvar,
+}
+
+impl<T> Answer<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            value: Mutex::new(None),
+            given: Condvar::new(),
+        })
+    }
+
+    pub(crate) fn give(&self, value: T) {
+        *lock(&self.value) = Some(value);
+        self.given.notify_all();
+    }
+
+    pub(crate) fn wait(&self) -> T {
+        let mut value = lock(&self.value);
+        loop {
+            if let Some(value) = value.take() {
+                return value;
+            }
+            value = self
+                .given
+                .wait(value)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Session {
+    /// Starts the dispatcher of a socket on which the service said `Welcome`.
+    pub(crate) fn start(
+        socket: UnixStream,
+        inbox: salus_channel::Inbox,
+        path: String,
+        window: u32,
+    ) -> Result<Arc<Self>> {
+        let generation = fork::generation();
+        let poke = rustix::event::eventfd(
+            0,
+            rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK,
+        )
+        .map_err(|e| unavailable(format!("no eventfd could be made for the session: {e}")))?;
+        fork::close_in_children(socket.as_fd());
+        let session = Arc::new(Self {
+            socket: ManuallyDrop::new(socket),
+            poke,
+            path,
+            generation,
+            window: window.max(1),
+            outgoing: Mutex::default(),
+            drops: Mutex::default(),
+            pending: Mutex::default(),
+            room: Condvar::new(),
+            lost: OnceLock::new(),
+            // 0 is left to mean nothing.
+            next_id: AtomicU64::new(1),
+            segments: Segments::default(),
+            failed_arrays: Mutex::default(),
+            any_array_failed: AtomicBool::new(false),
+            dispatcher: Mutex::new(None),
+        });
+        let thread = dispatch::start(Arc::clone(&session), inbox)
+            .map_err(|e| unavailable(format!("no thread could be started for the session: {e}")))?;
+        *lock(&session.dispatcher) = Some(thread);
+        Ok(session)
+    }
+
+    /// Ids of arrays, programs and requests: `count` in a row, of which this is the first.
+    pub(crate) fn next_ids(&self, count: u64) -> u64 {
+        self.next_id.fetch_add(count, Ordering::Relaxed)
+    }
+
+    /// Whether this is the process that made the session.
+    pub(crate) fn is_ours(&self) -> bool {
+        fork::is_current(self.generation)
+    }
+
+    /// An error if nothing can be sent: forked, closed or lost.
+    pub(crate) fn usable(&self) -> Result<()> {
+        if !self.is_ours() {
+            return Err(precondition(
+                "this process was forked from one that uses Salus, and a session cannot be used by \
+                 both: create the JAX client after the fork, or start workers by spawn \
+                 (multiprocessing.set_start_method(\"spawn\"))",
+            ));
+        }
+        match self.lost.get() {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// As [`Session::usable`], for calls that wait for an answer.
+    pub(crate) fn may_wait(&self) -> Result<()> {
+        if dispatch::is_this_thread() {
+            return Err(precondition(
+                "a completion callback waits for the service, whose answers cannot arrive before \
+                 the callback returns: wait in another thread",
+            ));
+        }
+        self.usable()
+    }
+
+    /// Writes frames, after the drops that came before them.
+    pub(crate) fn transmit<R>(&self, compose: impl FnOnce(&mut Outgoing) -> R) -> Result<R> {
+        self.usable()?;
+        let mut outgoing = lock(&self.outgoing);
+        self.carry_drops(&mut outgoing.outbox);
+        let result = compose(&mut outgoing);
+        self.flush(outgoing)?;
+        Ok(result)
+    }
+
+    pub(crate) fn send(&self, message: impl Into<ToService>) -> Result<()> {
+        let message = message.into();
+        self.transmit(|outgoing| outgoing.outbox.push(&message, None))
+            .map(|_| ())
+    }
+
+    fn flush(&self, mut outgoing: MutexGuard<'_, Outgoing>) -> Result<()> {
+        // The dispatcher must not wait for the service to read, or both could wait for each other;
+        // it writes the rest when the socket takes it.
+        let wait = !dispatch::is_this_thread();
+        match outgoing.outbox.flush(self.socket.as_fd(), wait) {
+            Ok(_) => Ok(()),
+            Err(e) => {
+                drop(outgoing);
+                // The dispatcher hears the end of the stream and fails what is pending.
+                let _ = self.socket.shutdown(std::net::Shutdown::Both);
+                Err(self.lost_error(&e.to_string()))
+            }
+        }
+    }
+
+    /// Sends a launch or a copy: `frame` gets its number. Waits for a place in the window first.
+    pub(crate) fn operate(
+        self: &Arc<Self>,
+        frame: impl FnOnce(u64) -> ToService,
+    ) -> Result<Arc<Completion>> {
+        self.usable()?;
+        self.take_place()?;
+        let mut sent = None;
+        let result = self.transmit(|outgoing| {
+            outgoing.last_operation += 1;
+            let operation = outgoing.last_operation;
+            let completion = Completion::new(Arc::clone(self), Some(operation));
+            let mut pending = lock(&self.pending);
+            if pending.closed {
+                return;
+            }
+            // Before the frame leaves, because the answer may come at once.
+            pending
+                .operations
+                .push_back((operation, Arc::clone(&completion)));
+            drop(pending);
+            outgoing.outbox.push(&frame(operation), None);
+            sent = Some(completion);
+        });
+        match (result, sent) {
+            (Ok(()), Some(completion)) => Ok(completion),
+            (Err(error), _) => Err(error),
+            (Ok(()), None) => Err(self.lost_error("the connection ended")),
+        }
+    }
+
+    fn take_place(&self) -> Result<()> {
+        let mut pending = lock(&self.pending);
+        while pending.in_flight >= self.window {
+            if dispatch::is_this_thread() {
+                drop(pending);
+                return self.may_wait();
+            }
+            if pending.closed {
+                break;
+            }
+            // So that the service does not sit on a batch that would let us go on.
+            let oldest = pending.operations.front().map(|(_, c)| Arc::clone(c));
+            if let Some(oldest) = oldest.filter(|oldest| !oldest.is_asked()) {
+                drop(pending);
+                oldest.hurry();
+                pending = lock(&self.pending);
+                continue;
+            }
+            pending = self.wait_for_room(pending);
+        }
+        if pending.closed {
+            drop(pending);
+            return Err(self.lost_error("the connection ended"));
+        }
+        pending.in_flight += 1;
+        Ok(())
+    }
+
+    /// Sleeps until something pending ended, or the session.
+    pub(crate) fn wait_for_room<'a>(
+        &self,
+        mut pending: MutexGuard<'a, Pending>,
+    ) -> MutexGuard<'a, Pending> {
+        pending.sleepers += 1;
+        self.room
+            .wait(pending)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes who waits for room.
+    pub(crate) fn made_room(&self, mut pending: MutexGuard<'_, Pending>) {
+        let sleepers = std::mem::take(&mut pending.sleepers);
+        drop(pending);
+        if sleepers > 0 {
+            self.room.notify_all();
+        }
+    }
+
+    /// Asks the service to tell the end of an operation at once.
+    pub(crate) fn ask(&self, operation: u64) {
+        // If it cannot be sent, the session is lost and the operation ends with that.
+        let _ = self.send(Await { operation });
+    }
+
+    /// Notes an array that the job no longer has; `bytes` is what that frees.
+    pub(crate) fn drop_array(&self, array: u64, bytes: u64) {
+        if self.any_array_failed.load(Ordering::Relaxed) {
+            lock(&self.failed_arrays).remove(&array);
+        }
+        self.add_drop(|drops| {
+            drops.arrays.push(array);
+            drops.bytes += bytes;
+        });
+    }
+
+    pub(crate) fn drop_program(&self, program: u64) {
+        self.add_drop(|drops| drops.programs.push(program));
+    }
+
+    pub(crate) fn drop_segment(&self, segment: u32) {
+        self.add_drop(|drops| drops.segments.push(segment));
+    }
+
+    fn add_drop(&self, add: impl FnOnce(&mut Drops)) {
+        if self.usable().is_err() {
+            return;
+        }
+        let mut drops = lock(&self.drops);
+        add(&mut drops);
+        drops.changes += 1;
+        if drops.arrays.len() > DROPS_WAITING_MAX || drops.bytes > DROPS_WAITING_BYTES_MAX {
+            drop(drops);
+            let _ = self.transmit(|_| ());
+        } else if std::mem::take(&mut drops.asleep) {
+            drop(drops);
+            self.wake_dispatcher();
+        }
+    }
+
+    pub(crate) fn wake_dispatcher(&self) {
+        let _ = rustix::io::write(&self.poke, &1u64.to_ne_bytes());
+    }
+
+    /// Puts what was dropped before the next frame.
+    pub(crate) fn carry_drops(&self, outbox: &mut Outbox) {
+        let mut drops = lock(&self.drops);
+        if drops.is_empty() {
+            return;
+        }
+        let room = drops.arrays.len().min(DROPS_WAITING_MAX);
+        let mut arrays = std::mem::replace(&mut drops.arrays, Vec::with_capacity(room));
+        let programs = std::mem::take(&mut drops.programs);
+        let segments = std::mem::take(&mut drops.segments);
+        drops.bytes = 0;
+        drops.changes += 1;
+        drop(drops);
+        while arrays.len() > limits::BATCH {
+            let rest = arrays.split_off(limits::BATCH);
+            outbox.push(&ToService::from(DropArrays { arrays }), None);
+            arrays = rest;
+        }
+        if !arrays.is_empty() {
+            outbox.push(&ToService::from(DropArrays { arrays }), None);
+        }
+        for program in programs {
+            outbox.push(&ToService::from(DropProgram { program }), None);
+        }
+        for id in segments {
+            outbox.push(&ToService::from(SegmentGone { id }), None);
+        }
+    }
+
+    pub(crate) fn array_failed(&self, array: u64, error: Error) {
+        lock(&self.failed_arrays).insert(array, error);
+        self.any_array_failed.store(true, Ordering::Release);
+    }
+
+    /// Why an upload could not be made.
+    pub(crate) fn array_failure(&self, array: u64) -> Option<Error> {
+        self.any_array_failed
+            .load(Ordering::Acquire)
+            .then(|| lock(&self.failed_arrays).get(&array).cloned())?
+    }
+
+    fn lost_error(&self, why: &str) -> Error {
+        self.lost.get().cloned().unwrap_or_else(|| {
+            unavailable(format!(
+                "the Salus service at {} has gone away ({why}): this job's device state is lost; \
+                 start the job again once `salus ps` answers",
+                self.path
+            ))
+        })
+    }
+
+    /// Ends everything pending with an error, in this thread; nothing new begins.
+    pub(crate) fn lose(&self, why: &str) {
+        let error = self.lost_error(why);
+        let error = self.lost.get_or_init(|| error);
+        let mut pending = lock(&self.pending);
+        pending.closed = true;
+        let operations = std::mem::take(&mut pending.operations);
+        let fetches = std::mem::take(&mut pending.fetches);
+        let compilations = std::mem::take(&mut pending.compilations);
+        self.made_room(pending);
+        for (_, answer) in compilations {
+            answer.give(Err(error.clone()));
+        }
+        for (_, completion) in operations {
+            completion.end(Err(error.clone()));
+        }
+        for (_, fetch) in fetches {
+            fetch.completion.end(Err(error.clone()));
+        }
+    }
+
+    /// Ends the session from our side.
+    pub(crate) fn close(&self) {
+        if !self.is_ours() {
+            return;
+        }
+        let _ = self.transmit(|_| ());
+        let _ = self.lost.set(precondition(
+            "the JAX client that this belongs to has been destroyed",
+        ));
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        let thread = lock(&self.dispatcher).take();
+        if let Some(thread) = thread
+            && !dispatch::is_this_thread()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Session {
+    #[expect(
+        unsafe_code,
+        reason = "drops the socket, or leaves a forked child's alone"
+    )]
+    fn drop(&mut self) {
+        if self.is_ours() {
+            fork::forget(self.socket.as_raw_fd());
+            // SAFETY: dropped once, here, and not used afterwards.
+            unsafe { ManuallyDrop::drop(&mut self.socket) };
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Shared memory: memfds that cannot shrink, mapped for as long as somebody uses them.
+//!
+//! Promise: a segment made from another process's descriptor cannot fault here later, because it is
+//! refused unless it is sealed against shrinking and as long as announced.
+//! Not here: who may use which part of it. Contents are claims: another process may change them at
+//! any time, so they are copied before they are judged.
+#![expect(unsafe_code, reason = "the one module that maps shared memory")]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A mapping of a whole memfd, readable and writable, and its descriptor.
+#[derive(Debug)]
+pub struct Segment {
+    mapping: Mapping,
+    descriptor: OwnedFd,
+}
+
+/// A segment's memory, which stays mapped without the descriptor.
+#[derive(Debug)]
+pub struct Mapping {
+    address: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to the process, not to a thread; all access goes through raw copies.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Segment {
+    /// A new segment. `populate` touches its pages now, because the first touch of a page costs
+    /// eight times a warm copy.
+    pub fn create(bytes: u64, populate: bool) -> io::Result<Self> {
+        let descriptor =
+            rustix::fs::memfd_create(c"salus", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&descriptor, bytes.max(1))?;
+        rustix::fs::fcntl_add_seals(
+            &descriptor,
+            SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
+        Self::map(descriptor, bytes.max(1), populate)
+    }
+
+    /// Another process's segment of at least `bytes`.
+    pub fn open(descriptor: OwnedFd, bytes: u64) -> io::Result<Self> {
+        let seals = rustix::fs::fcntl_get_seals(&descriptor)
+            .map_err(|e| io::Error::other(format!("a segment is not a memfd ({e})")))?;
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(io::Error::other(
+                "a segment is not sealed against shrinking",
+            ));
+        }
+        let there = rustix::fs::fstat(&descriptor)?.st_size;
+        if bytes == 0 || u64::try_from(there).unwrap_or(0) < bytes {
+            return Err(io::Error::other(format!(
+                "a segment of {bytes} bytes is announced and its descriptor has {there}"
+            )));
+        }
+        Self::map(descriptor, bytes, false)
+    }
+
+    fn map(descriptor: OwnedFd, bytes: u64, populate: bool) -> io::Result<Self> {
+        let len = usize::try_from(bytes).map_err(io::Error::other)?;
+        let mut flags = MapFlags::SHARED;
+        if populate {
+            flags |= MapFlags::POPULATE;
+        }
+        // SAFETY: a new mapping at an address that the kernel chooses; it aliases nothing of ours.
+        let address = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                flags,
+                &descriptor,
+                0,
+            )?
+        };
+        let address =
+            NonNull::new(address.cast()).ok_or_else(|| io::Error::other("mapped at 0"))?;
+        Ok(Self {
+            mapping: Mapping { address, len },
+            descriptor,
+        })
+    }
+
+    /// Parts the memory from its descriptor: a process with thousands of segments would otherwise
+    /// run out of descriptors.
+    pub fn into_parts(self) -> (Mapping, OwnedFd) {
+        (self.mapping, self.descriptor)
+    }
+}
+
+impl std::ops::Deref for Segment {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.mapping
+    }
+}
+
+impl Mapping {
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of a range that lies inside the segment.
+    pub fn range(&self, offset: u64, length: u64) -> Option<*mut u8> {
+        let end = offset.checked_add(length)?;
+        if end > self.len as u64 {
+            return None;
+        }
+        // SAFETY: offset <= len, so the result is inside the mapping or one past its end.
+        Some(unsafe { self.address.as_ptr().add(offset as usize) })
+    }
+
+    /// A copy of a range: what is judged must not change meanwhile.
+    pub fn copy_out(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
+        let from = self.range(offset, length)?;
+        let mut out = Vec::<u8>::with_capacity(length as usize);
+        // SAFETY: `length` bytes are mapped at `from` and reserved in `out`; a concurrent writer in
+        // another process can only make the copied bytes arbitrary, and any bytes are valid `u8`s.
+        unsafe {
+            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), length as usize);
+            out.set_len(length as usize);
+        }
+        Some(out)
+    }
+
+    /// Copies `data` in; false if it does not fit.
+    pub fn copy_in(&self, offset: u64, data: &[u8]) -> bool {
+        let Some(to) = self.range(offset, data.len() as u64) else {
+            return false;
+        };
+        // SAFETY: the range is mapped and writable, and `data` is not part of the mapping, because
+        // no reference into a segment is ever made.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
+        true
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `Segment::map` with this length and nobody else unmaps it.
+        let _ = unsafe { rustix::mm::munmap(self.address.as_ptr().cast(), self.len) };
+    }
+}
+
+impl AsFd for Segment {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Bytes in a memfd of their own, to be sent with a frame that names their length.
+pub fn blob(data: &[u8]) -> io::Result<OwnedFd> {
+    let segment = Segment::create(data.len() as u64, false)?;
+    segment.copy_in(0, data);
+    segment.descriptor.try_clone()
+}
+
+/// A copy of the bytes that [`blob`] was given.
+pub fn open_blob(descriptor: OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let segment = Segment::open(descriptor, bytes)?;
+    segment
+        .copy_out(0, bytes)
+        .ok_or_else(|| io::Error::other("shorter than announced"))
+}

@@ -1,0 +1,77 @@
+//! Rows in which the sides run the same loop in turns: the ratio of their times.
+
+use salus_daemon::config::Problem;
+use serde_json::json;
+
+use super::overhead::Run;
+use super::report::{Finding, microseconds, ratio};
+use super::rounds::Rounds;
+use super::rows::Row;
+use super::side::{AGAIN, DIRECT, SALUS, SIDES};
+use super::stats::{Comparison, Verdict, median};
+
+/// The sides' names in the JSON, by part.
+pub(super) const NAMES: [&str; SIDES] = ["direct", "salus", "again"];
+
+pub(super) fn measure(
+    run: &mut Run<'_>,
+    row: &'static Row,
+    key: &str,
+    target: f64,
+) -> Result<Vec<Finding>, Problem> {
+    let (block, count) = (run.pace.block(), run.pace.rounds(row));
+    let warm = run.pace.warm();
+    let prepared = run.sides()?.prepare(row.name, warm)?;
+    let rounds = take(run, row, count, |run, side| {
+        run.sides()?.block(side, row.name, block)
+    })?;
+    run.sides()?.drop_row(row.name)?;
+
+    let comparison = Comparison::of(
+        &rounds.ratios(SALUS, DIRECT, key)?,
+        &rounds.ratios(AGAIN, DIRECT, key)?,
+    );
+    let direct_us = median(rounds.column(DIRECT, key)?.into_iter());
+    let salus_us = median(rounds.column(SALUS, key)?.into_iter());
+    let arguments = prepared["arguments"].as_u64().unwrap_or(0);
+    Ok(vec![Finding {
+        measured: ratio(comparison.quotient),
+        floor: format!("{:.3}", comparison.floor.median),
+        target: format!("≤ {target}"),
+        verdict: Verdict::at_most(comparison.quotient, target),
+        detail: format!(
+            "direct {}, Salus {}, {arguments} arguments; Salus/direct {:.3} (p15–p85 {:.2}–{:.2}), \
+             direct/direct p15–p85 {:.2}–{:.2}; {}",
+            microseconds(direct_us),
+            microseconds(salus_us),
+            comparison.through.median,
+            comparison.through.p15,
+            comparison.through.p85,
+            comparison.floor.p15,
+            comparison.floor.p85,
+            rounds.remark(),
+        ),
+        numbers: json!({
+            "unit": "ratio",
+            "target": target,
+            "ratios": comparison.json(),
+            "measured": comparison.quotient.json(),
+            "direct_us": direct_us,
+            "salus_us": salus_us,
+            "arguments": arguments,
+            "rounds": rounds.json(&NAMES),
+        }),
+        ..Finding::of(row)
+    }])
+}
+
+/// Rounds of the three sides, with progress.
+pub(super) fn take(
+    run: &mut Run<'_>,
+    _row: &Row,
+    count: usize,
+    part: impl Fn(&mut Run<'_>, usize) -> Result<serde_json::Value, Problem>,
+) -> Result<Rounds, Problem> {
+    let _ = (run, count, part);
+    Err(Problem::new("to be replaced"))
+}

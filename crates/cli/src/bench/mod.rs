@@ -1,0 +1,57 @@
+//! `salus bench`: what Salus costs on this machine.
+//!
+//! `overhead` compares the same work directly on the vendor's plugin and through Salus. Its parts in
+//! the order in which a run meets them: `setup` finds Python, plugin and library; `process`, `side`
+//! and `daemon` start what is compared; `rounds` lets the sides take turns; one file per kind of row
+//! (`blocks`, `reads`, `transfers`, `start`, `idle`) turns numbers into findings; `stats` judges
+//! them; `report` prints.
+//!
+//! Promise: whatever it starts ends with it, and nothing of the user's services, caches or
+//! configuration is used or touched.
+
+mod blocks;
+mod daemon;
+mod idle;
+mod lines;
+mod machine;
+mod overhead;
+mod peers;
+mod process;
+mod progress;
+mod reads;
+mod report;
+mod rounds;
+mod rows;
+mod sessions;
+mod setup;
+mod side;
+mod start;
+mod stats;
+mod transfers;
+
+use clap::{Args, Subcommand};
+
+use crate::Outcome;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Compare the same work directly on the plugin and through Salus
+    Overhead(overhead::Arguments),
+
+    /// A part of `salus bench`
+    #[command(hide = true)]
+    Peer(peers::Arguments),
+}
+
+pub(crate) fn bench(arguments: &Arguments) -> Outcome {
+    match &arguments.what {
+        What::Overhead(arguments) => overhead::overhead(arguments),
+        What::Peer(arguments) => peers::peer(arguments),
+    }
+}

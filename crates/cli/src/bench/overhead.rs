@@ -1,0 +1,115 @@
+//! `salus bench overhead`: the same work directly on the plugin and through Salus.
+//!
+//! Rows run one after the other. One that fails does not stop the others: it is shown as failed, and
+//! only that makes the exit status an error. A target that is missed is a finding, not an error.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use salus_daemon::config::Problem;
+
+use super::progress::Progress;
+use super::report::{self, Finding};
+use super::rows::{self, Measure, Pace, Row};
+use super::setup::Setup;
+use super::side::Sides;
+use super::{blocks, idle, machine, reads, start, transfers};
+use crate::{Format, Outcome, output};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How to print it; `json` has every number
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Few short rounds: shows that everything runs, resolves nothing
+    #[arg(long)]
+    quick: bool,
+    /// Run these rows only
+    #[arg(long, value_name = "ROW", num_args = 1.., value_delimiter = ',')]
+    only: Vec<String>,
+    /// Rounds per row, a tenth of it for the time to first step [default: by the row's target]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    pairs: Option<u32>,
+    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
+    /// this program, else python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+}
+
+/// What rows need to run.
+pub(super) struct Run<'a> {
+    pub(super) setup: &'a Setup,
+    pub(super) pace: Pace,
+    pub(super) progress: Progress,
+    sides: Option<Sides>,
+}
+
+impl Run<'_> {
+    /// The processes that take turns; started when the first row needs them.
+    pub(super) fn sides(&mut self) -> Result<&mut Sides, Problem> {
+        let sides = match self.sides.take() {
+            Some(sides) => sides,
+            None => Sides::start(self.setup)?,
+        };
+        Ok(self.sides.insert(sides))
+    }
+
+    fn row(&mut self, row: &'static Row) -> Result<Vec<Finding>, Problem> {
+        match row.measure {
+            Measure::Blocks { key, target } => blocks::measure(self, row, key, target),
+            Measure::Reads { target } => reads::measure(self, row, target),
+            Measure::Transfers { target } => transfers::measure(self, row, target),
+            Measure::Start { .. } | Measure::Idle | Measure::Memory => {
+                // These have services of their own; nothing else shall run meanwhile.
+                self.sides = None;
+                match row.measure {
+                    Measure::Start { model } => start::measure(self, row, model),
+                    Measure::Idle => idle::cpu(self, row),
+                    _ => idle::memory(self, row),
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn overhead(arguments: &Arguments) -> Outcome {
+    let rows = rows::chosen(&arguments.only)?;
+    let pace = Pace {
+        quick: arguments.quick,
+        pairs: arguments.pairs.map(|pairs| pairs as usize),
+    };
+    let setup = Setup::find(arguments.python.as_deref())?;
+    let mut run = Run {
+        setup: &setup,
+        pace,
+        progress: Progress::new(&rows, pace),
+        sides: None,
+    };
+    let mut findings = Vec::new();
+    let mut failed = false;
+    for row in rows {
+        run.progress.begin();
+        match run.row(row) {
+            Ok(found) => findings.extend(found),
+            Err(problem) => {
+                failed = true;
+                // Whatever state the sides are in, the next row gets new ones.
+                run.sides = None;
+                output::failure(&problem);
+                findings.push(Finding::failed(row, &problem));
+            }
+        }
+        run.progress.end();
+    }
+    let machine = machine::description(&setup);
+    output::data(&match arguments.output {
+        Format::Json => report::json(&machine, pace, &findings),
+        Format::Table => report::table(&machine, pace, &findings),
+    });
+    Ok(if failed {
+        ExitCode::from(output::ERROR)
+    } else {
+        ExitCode::SUCCESS
+    })
+}

@@ -1,0 +1,122 @@
+//! The three sides of a comparison: processes that live for the whole run and take turns.
+//!
+//! Two of them use the plugin directly, because the ratio between two equals is what the machine's
+//! noise alone makes of 1. While one works, the others sleep in `read`.
+
+use std::io::Write;
+use std::process::{ChildStdin, ChildStdout};
+use std::time::Duration;
+
+use salus_daemon::config::Problem;
+use serde_json::{Value, json};
+
+use super::daemon::Daemon;
+use super::lines::Lines;
+use super::process::Kept;
+use super::setup::{Route, Setup};
+
+/// Import, compilation and first steps of a model, on a machine that is busy with other things.
+const PREPARE_TIME: Duration = Duration::from_secs(300);
+/// What a block may take beyond the time it was given: its last steps, and a slow machine.
+const BLOCK_TIME: Duration = Duration::from_secs(120);
+
+/// Positions in [`Sides::all`] and in the samples of a round.
+pub(super) const DIRECT: usize = 0;
+pub(super) const SALUS: usize = 1;
+pub(super) const AGAIN: usize = 2;
+pub(super) const SIDES: usize = 3;
+
+pub(super) struct Sides {
+    all: [Side; SIDES],
+    /// After the sides, so that it outlives them: a job whose service ends first complains.
+    _daemon: Daemon,
+}
+
+struct Side {
+    name: &'static str,
+    process: Kept,
+    commands: ChildStdin,
+    answers: Lines<ChildStdout>,
+}
+
+impl Sides {
+    pub(super) fn start(setup: &Setup) -> Result<Self, Problem> {
+        let daemon = Daemon::start(setup)?;
+        let through = Route::Salus(daemon.socket().to_owned());
+        Ok(Self {
+            all: [
+                Side::start(setup, "direct", &Route::Direct)?,
+                Side::start(setup, "salus", &through)?,
+                Side::start(setup, "again", &Route::Direct)?,
+            ],
+            _daemon: daemon,
+        })
+    }
+
+    /// Lets every side compile the row and run it for a while. Returns what the first side says.
+    pub(super) fn prepare(&mut self, row: &str, warm: Duration) -> Result<Value, Problem> {
+        let mut first = Value::Null;
+        for side in &mut self.all {
+            let said = side.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
+            if first.is_null() {
+                first = said;
+            }
+        }
+        for side in 0..SIDES {
+            self.block(side, row, warm)?;
+        }
+        Ok(first)
+    }
+
+    pub(super) fn block(
+        &mut self,
+        side: usize,
+        row: &str,
+        time: Duration,
+    ) -> Result<Value, Problem> {
+        let command = json!({ "do": "block", "row": row, "seconds": time.as_secs_f64() });
+        self.all[side].ask(&command, time + BLOCK_TIME)
+    }
+
+    /// Frees what the row held, so that rows do not disturb each other.
+    pub(super) fn drop_row(&mut self, row: &str) -> Result<(), Problem> {
+        for side in &mut self.all {
+            side.ask(&json!({ "do": "drop", "row": row }), BLOCK_TIME)?;
+        }
+        Ok(())
+    }
+}
+
+impl Side {
+    fn start(setup: &Setup, name: &'static str, route: &Route) -> Result<Self, Problem> {
+        let mut process = setup.start(name, route, &["serve"])?;
+        let (Some(commands), Some(answers)) =
+            (process.child.stdin.take(), process.child.stdout.take())
+        else {
+            return Err(Problem::new(format!("the side `{name}` has no pipes")));
+        };
+        Ok(Self {
+            name,
+            process,
+            commands,
+            answers: Lines::new(answers),
+        })
+    }
+
+    fn ask(&mut self, command: &Value, patience: Duration) -> Result<Value, Problem> {
+        let asked = writeln!(self.commands, "{command}").and_then(|()| self.commands.flush());
+        let answer = asked.and_then(|()| self.answers.next(patience));
+        let what = match answer {
+            Ok(line) => match serde_json::from_str::<Value>(&line) {
+                Ok(answer) if answer.get("error").is_none() => return Ok(answer),
+                Ok(answer) => answer["error"].as_str().unwrap_or("?").to_owned(),
+                Err(_) => format!("it answered `{line}`"),
+            },
+            Err(e) => e.to_string(),
+        };
+        let side = self.name;
+        Err(self.process.problem(&format!(
+            "the side `{side}` did not do {command}: {what}"
+        )))
+    }
+}

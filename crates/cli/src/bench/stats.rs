@@ -1,0 +1,303 @@
+//! From samples to a judgement.
+//!
+//! One pair of runs says nothing below 20 % on a shared machine, so everything here is about medians
+//! of many rounds. How far a median may be off is found by the bootstrap: the rounds are drawn again
+//! and again with replacement, and the middle 95 % of the statistic's values are its interval. That
+//! also works for a quotient of medians, for which no table has a formula.
+//!
+//! Promise: the same samples give the same numbers; the random draws have a fixed seed.
+//! Not here: where samples come from.
+
+use serde_json::{Value, json};
+
+/// Draws per interval: enough that its ends move by less than they are printed with.
+const DRAWS: usize = 2000;
+
+/// The middle of some samples, and how they and it may vary.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) p15: f64,
+    pub(super) p85: f64,
+    pub(super) interval: Interval,
+}
+
+/// A value and where it lies with a confidence of 95 %.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Interval {
+    pub(super) value: f64,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Met,
+    Missed,
+    /// The target lies inside the interval: these samples cannot tell.
+    WithinNoise,
+    /// It did not run.
+    Failed,
+}
+
+impl Verdict {
+    /// Whether a value of at most `target` was shown.
+    pub(super) fn at_most(measured: Interval, target: f64) -> Self {
+        if measured.high <= target {
+            Self::Met
+        } else if measured.low > target {
+            Self::Missed
+        } else {
+            Self::WithinNoise
+        }
+    }
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Missed => "missed",
+            Self::WithinNoise => "within noise",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Interval {
+    /// A value that was counted, not estimated.
+    pub(super) fn exact(value: f64) -> Self {
+        Self {
+            value,
+            low: value,
+            high: value,
+        }
+    }
+
+    pub(super) fn json(self) -> Value {
+        json!({ "value": self.value, "ci95": [self.low, self.high] })
+    }
+}
+
+impl Spread {
+    pub(super) fn of(samples: &[f64]) -> Self {
+        let sorted = sorted(samples.iter().copied());
+        Self {
+            median: quantile(&sorted, 0.5),
+            p15: quantile(&sorted, 0.15),
+            p85: quantile(&sorted, 0.85),
+            interval: estimate(samples.len(), |draw| {
+                median(draw.iter().map(|&i| samples[i]))
+            }),
+        }
+    }
+
+    pub(super) fn json(self) -> Value {
+        json!({
+            "median": self.median,
+            "p15": self.p15,
+            "p85": self.p85,
+            "ci95": [self.interval.low, self.interval.high],
+        })
+    }
+}
+
+/// Ratios of Salus to direct beside those of direct to direct, round by round.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Comparison {
+    pub(super) through: Spread,
+    /// What the machine's noise alone makes of 1.
+    pub(super) floor: Spread,
+    /// The first median over the second: what targets are about.
+    pub(super) quotient: Interval,
+}
+
+impl Comparison {
+    /// Both have one ratio per round.
+    pub(super) fn of(through: &[f64], floor: &[f64]) -> Self {
+        assert_eq!(through.len(), floor.len(), "both of the same rounds");
+        let quotient = estimate(through.len(), |draw| {
+            let middle = |ratios: &[f64]| median(draw.iter().map(|&i| ratios[i]));
+            middle(through) / middle(floor)
+        });
+        Self {
+            through: Spread::of(through),
+            floor: Spread::of(floor),
+            quotient,
+        }
+    }
+
+    pub(super) fn json(self) -> Value {
+        json!({
+            "salus_to_direct": self.through.json(),
+            "direct_to_direct": self.floor.json(),
+            "quotient": self.quotient.json(),
+        })
+    }
+}
+
+/// A statistic over `rounds` rounds with its interval. `statistic` is given the indices of the
+/// rounds that it shall be computed from, some of them several times.
+pub(super) fn estimate(rounds: usize, statistic: impl Fn(&[usize]) -> f64) -> Interval {
+    let all: Vec<usize> = (0..rounds).collect();
+    let value = statistic(&all);
+    let mut random = Random::new(0x5a1_0b5);
+    let mut draw = all;
+    let values = sorted((0..DRAWS).map(|_| {
+        for index in &mut draw {
+            *index = random.below(rounds);
+        }
+        statistic(&draw)
+    }));
+    Interval {
+        value,
+        low: quantile(&values, 0.025),
+        high: quantile(&values, 0.975),
+    }
+}
+
+/// NaN of nothing.
+pub(super) fn median(samples: impl Iterator<Item = f64>) -> f64 {
+    quantile(&sorted(samples), 0.5)
+}
+
+fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut sorted: Vec<f64> = samples.collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// The value below which the share `q` of the sorted samples lies; between two of them, a straight
+/// line.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else {
+        return f64::NAN;
+    };
+    let position = q * last as f64;
+    let below = position.floor() as usize;
+    let above = (below + 1).min(last);
+    sorted[below] + (sorted[above] - sorted[below]) * (position - below as f64)
+}
+
+/// SplitMix64: small, and good enough to shuffle and to draw.
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        // The bias of a plain remainder is 2⁻⁵⁰ for our bounds.
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples around `centre`, evenly up to ± `width`.
+    fn noisy(centre: f64, width: f64, count: usize, seed: u64) -> Vec<f64> {
+        let mut random = Random::new(seed);
+        (0..count)
+            .map(|_| centre + width * (random.below(2001) as f64 / 1000.0 - 1.0))
+            .collect()
+    }
+
+    #[test]
+    fn medians_and_quantiles() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 3.0, 2.0].into_iter()), 2.5);
+        assert!(median([].into_iter()).is_nan());
+        assert_eq!(quantile(&[7.0], 0.85), 7.0);
+        assert_eq!(quantile(&[0.0, 10.0], 0.15), 1.5);
+    }
+
+    #[test]
+    fn one_outlier_moves_nothing() {
+        let mut samples = noisy(1.0, 0.01, 41, 1);
+        samples.push(50.0);
+        let spread = Spread::of(&samples);
+        assert!((spread.median - 1.0).abs() < 0.005, "{spread:?}");
+        assert!(spread.interval.high < 1.01, "{spread:?}");
+    }
+
+    #[test]
+    fn intervals_narrow_with_the_number_of_rounds() {
+        let width = |rounds| {
+            let interval = Spread::of(&noisy(1.0, 0.2, rounds, 2)).interval;
+            interval.high - interval.low
+        };
+        assert!(width(240) < width(60) && width(60) < width(12));
+    }
+
+    #[test]
+    fn intervals_hold_the_true_median_about_as_often_as_promised() {
+        let held = (0..200).filter(|&seed| {
+            let interval = Spread::of(&noisy(1.0, 0.2, 40, 100 + seed)).interval;
+            (interval.low..=interval.high).contains(&1.0)
+        });
+        let held = held.count();
+        assert!((175..=200).contains(&held), "{held} of 200");
+    }
+
+    #[test]
+    fn a_quotient_is_free_of_what_both_ratios_share() {
+        // In each round the first direct block was slow or fast, which moves both ratios.
+        let shared = noisy(1.0, 0.2, 60, 3);
+        let ratios = |factor: f64| shared.iter().map(|s| factor / s).collect::<Vec<_>>();
+        let quotient = Comparison::of(&ratios(1.03), &ratios(1.0)).quotient;
+        assert!((quotient.value - 1.03).abs() < 1e-9, "{quotient:?}");
+        assert!((quotient.high - quotient.low) < 1e-9, "{quotient:?}");
+    }
+
+    #[test]
+    fn verdicts() {
+        let interval = |low, high| Interval {
+            value: (low + high) / 2.0,
+            low,
+            high,
+        };
+        for (low, high, verdict) in [
+            (0.98, 1.02, Verdict::Met),
+            (1.021, 1.05, Verdict::Missed),
+            (1.01, 1.03, Verdict::WithinNoise),
+            (1.02, 1.03, Verdict::WithinNoise),
+        ] {
+            assert_eq!(Verdict::at_most(interval(low, high), 1.02), verdict);
+        }
+        assert_eq!(Verdict::at_most(Interval::exact(2.0), 2.0), Verdict::Met);
+        let unknown = Interval::exact(f64::NAN);
+        assert_eq!(Verdict::at_most(unknown, 2.0), Verdict::WithinNoise);
+    }
+
+    #[test]
+    fn a_shuffle_keeps_every_item() {
+        let mut items: Vec<usize> = (0..50).collect();
+        Random::new(4).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_same_samples_give_the_same_interval() {
+        let samples = noisy(1.0, 0.2, 30, 5);
+        assert_eq!(Spread::of(&samples), Spread::of(&samples));
+    }
+}

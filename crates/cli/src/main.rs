@@ -1,0 +1,130 @@
+//! `salus`: what a person types.
+//!
+//! Data goes to standard output, everything else to standard error. Exit status: 0 done, 1 no
+//! (nothing runs, not ready), 2 an error, which is printed with a hint.
+//!
+//! Not here: any door to the service that jobs do not have.
+
+mod ask;
+mod background;
+mod doctor;
+mod library;
+mod output;
+mod probe;
+mod ps;
+mod run;
+mod serve;
+mod stop;
+mod units;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use salus_daemon::config::Problem;
+
+/// What a command comes to.
+type Outcome = Result<ExitCode, Problem>;
+
+/// "No": nothing failed, but the answer is not the one hoped for.
+const NO: ExitCode = ExitCode::FAILURE;
+
+#[derive(Parser)]
+#[command(name = "salus", version, about = "Several jobs share one accelerator, unmodified")]
+#[command(disable_help_subcommand = true, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve a device, in the foreground
+    Serve(serve::Arguments),
+    /// Run a command through the service; starts one if none runs
+    Run(run::Arguments),
+    /// Show the device and the sessions
+    Ps(ps::Arguments),
+    /// Show what is found, what is missing and what to do
+    Doctor(doctor::Arguments),
+    /// End the service
+    Stop(stop::Arguments),
+
+    /// A part of `salus serve`
+    #[command(hide = true)]
+    DeviceHost,
+    /// A part of `salus serve`
+    #[command(hide = true)]
+    Compiler,
+    /// A part of `salus run`
+    #[command(hide = true)]
+    Detach(serve::Arguments),
+    /// A part of `salus doctor`
+    #[command(hide = true)]
+    ProbePlugin(probe::Arguments),
+}
+
+/// Which service is meant.
+#[derive(Args, Clone, Default)]
+struct Where {
+    /// The service's socket [default: SALUS_SOCKET, else this user's, else the system's]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+/// How data is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
+enum Format {
+    #[default]
+    Table,
+    Json,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() {
+                ExitCode::from(output::ERROR)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let outcome = match cli.command {
+        Command::Serve(arguments) => serve::serve(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Ps(arguments) => ps::ps(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Stop(arguments) => stop::stop(&arguments),
+        Command::DeviceHost => serve::device_host(),
+        Command::Compiler => serve::compiler(),
+        Command::Detach(arguments) => background::detach(&arguments),
+        Command::ProbePlugin(arguments) => probe::probe(&arguments),
+    };
+    outcome.unwrap_or_else(|problem| output::error(&problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_commands_are_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_dashes_is_the_jobs() {
+        let cli = Cli::try_parse_from(["salus", "run", "--name", "a", "--", "python", "-c", "1"]);
+        let Ok(Cli {
+            command: Command::Run(arguments),
+        }) = cli
+        else {
+            panic!("it is a run");
+        };
+        assert_eq!(arguments.command, ["python", "-c", "1"]);
+    }
+}

@@ -1,0 +1,216 @@
+//! `salus run -- CMD`: the command, with a service and the settings by which JAX finds it.
+//!
+//! The command replaces this process, so that its exit status, signals and terminal are its own. It
+//! is told of Salus by its environment alone. A Python that has JAX but not our package finds the
+//! plugin through a directory of ours on its path.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use salus_daemon::config::{Config, Problem};
+use salus_daemon::paths::{Places, absolute, ensure_private_dir};
+
+use crate::{Outcome, Where, ask, background, library, output, serve};
+
+/// What registers Salus with JAX.
+const JAX_PLUGIN: &str = include_str!("../../../python/salus/jax_plugin.py");
+/// A service that was started for a job goes away after so long without one.
+const IDLE_SECONDS: u64 = 600;
+/// As a shell has it.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    place: Where,
+    /// What `salus ps` shows [default: the script's name]
+    #[arg(long)]
+    name: Option<String>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<OsString>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Outcome {
+    let places = Places::of_this_process();
+    let library = library::find()?;
+    let plugin_path = write_plugin(&places)?;
+    let named = arguments.place.socket.as_deref();
+    let socket = match ask::find(&places, named)? {
+        Some(socket) => socket,
+        None => start(arguments, &places)?,
+    };
+    let Some((program, rest)) = arguments.command.split_first() else {
+        return Err(Problem::new("there is no command after `--`"));
+    };
+    let name = arguments
+        .name
+        .clone()
+        .or_else(|| std::env::var("SALUS_NAME").ok().filter(|n| !n.is_empty()))
+        .unwrap_or_else(|| name_of(&arguments.command));
+    let failure = Command::new(program)
+        .args(rest)
+        .env("SALUS_SOCKET", absolute(&socket))
+        .env("SALUS_NAME", name)
+        .env("SALUS_LIBRARY", library)
+        // `cpu` stays there for `jax.devices("cpu")`.
+        .env("JAX_PLATFORMS", "salus,cpu")
+        .env("PYTHONPATH", python_path(&plugin_path)?)
+        .exec();
+    let what = format!("`{}` cannot be run: {failure}", program.to_string_lossy());
+    output::failure(&Problem::new(what));
+    Ok(ExitCode::from(match failure.kind() {
+        io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }))
+}
+
+/// Starts a service for this user.
+fn start(arguments: &Arguments, places: &Places) -> Result<PathBuf, Problem> {
+    let config = Config::load(None, places)?;
+    let seconds = match std::env::var("SALUS_IDLE_SECONDS") {
+        Ok(text) => text.trim().parse().map_err(|_| {
+            Problem::new(format!(
+                "SALUS_IDLE_SECONDS is {text:?}, and a whole number is due"
+            ))
+        })?,
+        Err(_) => config.idle_exit_seconds.unwrap_or(IDLE_SECONDS),
+    };
+    let options = serve::Arguments {
+        place: arguments.place.clone(),
+        config: config.file.clone(),
+        idle_exit_seconds: Some(seconds),
+        ..serve::Arguments::default()
+    };
+    let socket = serve::socket(&options, &config, places)?;
+    let started = background::start(&options, &socket)?;
+    let until = match seconds {
+        0 => "until `salus stop`".to_owned(),
+        s if s % 60 == 0 => format!("it ends after {} min without jobs", s / 60),
+        s => format!("it ends after {s} s without jobs"),
+    };
+    output::note(&format!(
+        "started a service for this user at {}, {until}; log: {}",
+        socket.display(),
+        started.log.display()
+    ));
+    Ok(socket)
+}
+
+/// The script's name where there is one: `train.py` of `python -u train.py --epochs 3`.
+fn name_of(command: &[OsString]) -> String {
+    let file = |path: &OsStr| {
+        let name = Path::new(path).file_name().unwrap_or(path);
+        name.to_string_lossy().into_owned()
+    };
+    let is_script = |word: &&OsString| Path::new(word).extension() == Some(OsStr::new("py"));
+    if let Some(script) = command.iter().skip(1).find(is_script) {
+        return file(script);
+    }
+    let module = command.windows(2).find(|pair| pair[0] == "-m");
+    match (module, command.first()) {
+        (Some(pair), _) => pair[1].to_string_lossy().into_owned(),
+        (None, Some(program)) => file(program),
+        (None, None) => String::new(),
+    }
+}
+
+/// Our directory first, then what was there.
+fn python_path(plugin_path: &Path) -> Result<OsString, Problem> {
+    let before = std::env::var_os("PYTHONPATH").unwrap_or_default();
+    let rest = std::env::split_paths(&before).filter(|path| !path.as_os_str().is_empty());
+    // A job that starts `salus run` again finds the directory there already.
+    let rest = rest.filter(|path| path != plugin_path);
+    std::env::join_paths([plugin_path.to_owned()].into_iter().chain(rest))
+        .map_err(|e| Problem::new(format!("PYTHONPATH cannot be extended: {e}")))
+}
+
+/// A directory for PYTHONPATH that holds `jax_plugins/salus/__init__.py`. Its name depends on what
+/// the file says, so that versions of Salus that run side by side do not change each other's.
+fn write_plugin(places: &Places) -> Result<PathBuf, Problem> {
+    ensure_private_dir(&places.private_dir(), places.uid)?;
+    let root = places
+        .private_dir()
+        .join(format!("python-{:016x}", digest(JAX_PLUGIN.as_bytes())));
+    let file = root.join("jax_plugins/salus/__init__.py");
+    if fs::read_to_string(&file).is_ok_and(|text| text == JAX_PLUGIN) {
+        return Ok(root);
+    }
+    write_whole(&file, JAX_PLUGIN).map_err(|e| {
+        Problem::new(format!("`{}` cannot be written: {e}", file.display()))
+            .hint("it tells JAX of Salus; free some space there, or set XDG_RUNTIME_DIR")
+    })?;
+    Ok(root)
+}
+
+/// The file is there with all of the text, or not at all.
+fn write_whole(file: &Path, text: &str) -> io::Result<()> {
+    use std::io::Write;
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir)?;
+    }
+    let new = file.with_extension(format!("new-{}", std::process::id()));
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o644)
+        .open(&new)
+        .and_then(|mut out| out.write_all(text.as_bytes()))
+        .and_then(|()| fs::rename(&new, file));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// FNV-1a: tells texts apart, proves nothing.
+fn digest(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |sum, &b| {
+        (sum ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(command: &[&str]) -> String {
+        let words: Vec<OsString> = command.iter().map(Into::into).collect();
+        name_of(&words)
+    }
+
+    #[test]
+    fn a_job_is_called_after_its_script() {
+        assert_eq!(name(&["python", "-u", "dir/train.py", "--x", "3"]), "train.py");
+        assert_eq!(name(&["python", "-m", "pkg.train", "x"]), "pkg.train");
+        assert_eq!(name(&["/usr/bin/torchrun"]), "torchrun");
+        assert_eq!(name(&["./train.py"]), "train.py");
+    }
+
+    #[test]
+    fn the_plugin_is_written_once_and_put_right_if_it_was_changed() {
+        let dir = std::env::temp_dir().join(format!("salus-run-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).expect("made");
+        let places = Places {
+            uid: Places::of_this_process().uid,
+            runtime: Some(dir.clone()),
+            ..Places::default()
+        };
+        let root = write_plugin(&places).expect("it can be written");
+        let file = root.join("jax_plugins/salus/__init__.py");
+        assert_eq!(fs::read_to_string(&file).expect("there"), JAX_PLUGIN);
+        fs::write(&file, "cut off").expect("written");
+        assert_eq!(write_plugin(&places).expect("again"), root);
+        assert_eq!(fs::read_to_string(&file).expect("there"), JAX_PLUGIN);
+        fs::remove_dir_all(dir).expect("removed");
+    }
+}

@@ -1,0 +1,173 @@
+//! `salus serve`: the supervisor in this process, and the hidden commands of its children.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use salus_daemon::config::{Config, Problem};
+use salus_daemon::paths::{self, Places};
+use salus_daemon::supervisor::{self, Launcher, Service};
+use salus_device::discover;
+
+use crate::{Outcome, Where, background, output};
+
+#[derive(Args, Clone, Default)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) place: Where,
+    /// The device to serve: cpu, cuda, rocm, tpu, or the path of a PJRT plugin [default: cpu]
+    #[arg(long, value_name = "NAME|PATH")]
+    pub(crate) device: Option<String>,
+    /// The configuration [default: SALUS_CONFIG, else ~/.config/salus/salus.toml, else
+    /// /etc/salus/salus.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Return as soon as it serves, and leave it running; its log lies beside the socket
+    #[arg(long)]
+    pub(crate) background: bool,
+    /// End after so long without a session; 0 is never
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    pub(crate) idle_exit_seconds: Option<u64>,
+    /// Say on standard output when it serves
+    #[arg(long, hide = true)]
+    pub(crate) announce: bool,
+}
+
+impl Arguments {
+    /// The same for another process, which may have another working directory.
+    pub(crate) fn to_command_line(&self) -> Vec<std::ffi::OsString> {
+        let mut line = Vec::new();
+        let mut add = |name: &str, value: std::ffi::OsString| line.extend([name.into(), value]);
+        if let Some(socket) = &self.place.socket {
+            add("--socket", paths::absolute(socket).into());
+        }
+        if let Some(device) = &self.device {
+            add("--device", absolute_device(device).into());
+        }
+        if let Some(config) = &self.config {
+            add("--config", paths::absolute(config).into());
+        }
+        if let Some(seconds) = self.idle_exit_seconds {
+            add("--idle-exit-seconds", seconds.to_string().into());
+        }
+        line
+    }
+}
+
+/// A name stays a name; a path becomes one that is right everywhere.
+fn absolute_device(device: &str) -> String {
+    if !device.contains('/') && !device.ends_with(".so") {
+        return device.to_owned();
+    }
+    paths::absolute(Path::new(device)).display().to_string()
+}
+
+pub(crate) fn serve(arguments: &Arguments) -> Outcome {
+    let places = Places::of_this_process();
+    let mut config = Config::load(arguments.config.as_deref(), &places)?;
+    if let Some(device) = &arguments.device {
+        config.device.clone_from(device);
+    }
+    if arguments.background {
+        let socket = socket(arguments, &config, &places)?;
+        let started = background::start(arguments, &socket)?;
+        let log = started.log.display();
+        output::say(&format!("{}; log: {log}", started.line));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let socket = socket(arguments, &config, &places)?;
+    let plugin = find_plugin(&config.device)?;
+    let idle = arguments.idle_exit_seconds.or(config.idle_exit_seconds);
+    let announce = arguments.announce;
+    supervisor::serve(Service {
+        socket,
+        allow_users: config.allow_users.clone(),
+        idle_exit: idle.filter(|s| *s > 0).map(Duration::from_secs),
+        host: config.host_settings(plugin),
+        launcher: Launcher::default(),
+        when_ready: Box::new(move |line| {
+            output::say(line);
+            if announce {
+                output::data(&format!("{line}\n"));
+                release_stdout();
+            }
+        }),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whoever waits for the announcement reads to its end.
+fn release_stdout() {
+    if let Ok(null) = File::options().write(true).open("/dev/null") {
+        let _ = rustix::stdio::dup2_stdout(null.as_fd());
+    }
+}
+
+/// Where to listen. The default place is in a directory that must be ours alone.
+pub(crate) fn socket(
+    arguments: &Arguments,
+    config: &Config,
+    places: &Places,
+) -> Result<PathBuf, Problem> {
+    let named = arguments.place.socket.as_ref().or(places.socket.as_ref());
+    if let Some(path) = named.or(config.socket.as_ref()) {
+        return Ok(paths::absolute(path));
+    }
+    paths::ensure_private_dir(&places.private_dir(), places.uid)?;
+    Ok(places.default_socket())
+}
+
+/// The vendor's library that a device's name stands for.
+pub(crate) fn find_plugin(device: &str) -> Result<PathBuf, Problem> {
+    // A device without a library, for tests of everything around it.
+    if device == "scripted" {
+        return Ok(PathBuf::from(device));
+    }
+    discover::find_plugin(device, &discover::site_packages_candidates())
+        .map(|path| paths::absolute(&path))
+        .map_err(|error| match error.message.split_once("\n\nhint: ") {
+            Some((what, hint)) => Problem::new(what).hint(hint),
+            None => Problem::new(error.message),
+        })
+}
+
+pub(crate) fn device_host() -> Outcome {
+    let (control, settings) = supervisor::enter(c"salus-device")?;
+    Ok(salus_daemon::device_host::main(control, &settings))
+}
+
+pub(crate) fn compiler() -> Outcome {
+    let (control, settings) = supervisor::enter(c"salus-compiler")?;
+    Ok(salus_daemon::compiler::main(control, &settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_line_for_another_process_has_no_relative_path() {
+        let arguments = Arguments {
+            place: Where {
+                socket: Some("s.sock".into()),
+            },
+            device: Some("plugin.so".into()),
+            idle_exit_seconds: Some(600),
+            ..Arguments::default()
+        };
+        let here = std::env::current_dir().expect("there is one");
+        let expected = [
+            "--socket".into(),
+            here.join("s.sock").into_os_string(),
+            "--device".into(),
+            here.join("plugin.so").into_os_string(),
+            "--idle-exit-seconds".into(),
+            "600".into(),
+        ];
+        assert_eq!(arguments.to_command_line(), expected);
+        assert_eq!(absolute_device("cpu"), "cpu");
+    }
+}

@@ -1,0 +1,72 @@
+//! When two programs are the same: equal source, equal options, equal plugin, equal kind of device.
+
+use std::fmt;
+use std::path::Path;
+
+use salus_wire::Description;
+use sha2::{Digest, Sha256};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key([u8; 32]);
+
+/// What a compiled program depends on besides its source: the plugin's file and the device's kind.
+#[derive(Debug, Clone)]
+pub struct Platform(Vec<u8>);
+
+impl Platform {
+    pub fn of(description: &Description) -> Self {
+        // Content hashing a plugin of several hundred MB at each start would cost seconds; size and
+        // time of change tell two builds apart, and a wrong "different" costs one compilation.
+        let file = std::fs::metadata(Path::new(&description.plugin_path)).ok();
+        let size = file.as_ref().map_or(0, std::fs::Metadata::len);
+        let changed = file
+            .and_then(|file| file.modified().ok())
+            .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+            .map_or(0, |since| since.as_nanos());
+        let (major, minor) = description.api_version;
+        let text = format!(
+            "{}\0{}\0{}\0{major}.{minor}\0{size}\0{changed}",
+            description.platform_name, description.platform_version, description.kind
+        );
+        Self(text.into_bytes())
+    }
+}
+
+impl Key {
+    pub fn of(platform: &Platform, format: &str, code: &[u8], options: &[u8]) -> Self {
+        let mut hash = Sha256::new();
+        for part in [b"salus program 1".as_slice(), &platform.0, format.as_bytes(), options, code] {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part);
+        }
+        Self(hash.finalize().into())
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_counts_and_none_runs_into_the_next() {
+        let platform = Platform(b"cpu".to_vec());
+        let key = |format, code, options| Key::of(&platform, format, code, options);
+        let one = key("mlir", b"ab", b"c");
+        assert_eq!(one, key("mlir", b"ab", b"c"));
+        assert_ne!(one, key("mlir", b"a", b"bc"));
+        assert_ne!(one, key("hlo", b"ab", b"c"));
+        assert_ne!(one, Key::of(&Platform(b"cuda".to_vec()), "mlir", b"ab", b"c"));
+    }
+}

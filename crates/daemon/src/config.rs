@@ -1,0 +1,307 @@
+//! `salus.toml`: what may be said in it, and what holds where nothing is said.
+//!
+//! Everything has a default, so that a file is optional. A file that is there is read strictly: a
+//! misspelt key or a wrong value stops the start with file, line and the nearest key, because a
+//! setting that is silently ignored is found out much later.
+//!
+//! Promise: no text of a configuration makes it panic.
+//! Not here: how the file is read strictly (`config/file.rs`), where it is looked for (`paths.rs`), what the settings do.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use salus_wire::Value;
+use serde::{Deserialize, Serialize};
+use toml::de::DeTable;
+
+use self::file::{File, Section};
+
+use crate::paths::{Places, absolute};
+
+/// What all processes of one service need to know of the device and the cache.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostSettings {
+    /// As the user gave it: a name (`cpu`) or a path.
+    pub device: String,
+    /// The vendor's library that `device` stands for.
+    pub plugin: PathBuf,
+    pub lanes: u32,
+    /// `None`: what the device says it has.
+    pub capacity_bytes: Option<u64>,
+    pub cache_dir: PathBuf,
+    pub cache_disk_bytes: u64,
+    pub cache_memory_programs: u32,
+    pub cache_memory_bytes: u64,
+    /// Compiler processes that may run at once.
+    pub compilers: u32,
+    /// Handed to the plugin when its client is made.
+    pub plugin_options: BTreeMap<String, PluginOption>,
+}
+
+/// A value of `[device.options]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PluginOption {
+    Bool(bool),
+    Int(i64),
+    Float(f32),
+    Ints(Vec<i64>),
+    Text(String),
+}
+
+impl From<&PluginOption> for Value {
+    fn from(option: &PluginOption) -> Self {
+        match option {
+            PluginOption::Bool(flag) => Self::Bool(*flag),
+            PluginOption::Int(number) => Self::Int(*number),
+            PluginOption::Float(number) => Self::Float(*number),
+            PluginOption::Ints(numbers) => Self::Ints(numbers.clone()),
+            PluginOption::Text(text) => Self::Text(text.clone()),
+        }
+    }
+}
+
+/// Who may connect, besides the service's own user and root.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum AllowUsers {
+    #[default]
+    Owner,
+    All,
+    /// Names or numbers.
+    Users(Vec<String>),
+}
+
+/// A configuration with every default filled in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file it was read from, if there was one.
+    pub file: Option<PathBuf>,
+    pub socket: Option<PathBuf>,
+    pub allow_users: AllowUsers,
+    /// `Some(0)`: never. `None`: never, but `salus run` chooses a time for a service it starts.
+    pub idle_exit_seconds: Option<u64>,
+    pub device: String,
+    pub lanes: u32,
+    pub capacity_bytes: Option<u64>,
+    pub plugin_options: BTreeMap<String, PluginOption>,
+    pub cache_dir: PathBuf,
+    pub cache_disk_bytes: u64,
+    pub cache_memory_programs: u32,
+    pub cache_memory_bytes: u64,
+    pub compilers: u32,
+}
+
+/// A thing that a person has to put right: what happened, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub what: String,
+    pub hint: Option<String>,
+}
+
+impl Problem {
+    pub fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            hint: None,
+        }
+    }
+
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+/// More lanes than this is a typing error: a lane needs a core or a queue of the device.
+const LANES: RangeInclusive<i64> = 1..=64;
+/// Likewise; each compiler has a copy of the vendor's library in memory.
+const COMPILERS: RangeInclusive<i64> = 1..=64;
+/// Compilers where nothing is said: all cores, but four already keep up with JAX's small programs.
+const COMPILERS_DEFAULT_MAX: usize = 4;
+/// Some thousands of programs of a few hundred kB.
+const CACHE_DISK_BYTES: u64 = 2 << 30;
+/// Compiled programs kept in memory for the next job; the bytes bound the few large ones.
+const CACHE_MEMORY_PROGRAMS: u32 = 4096;
+const CACHE_MEMORY_BYTES: u64 = 256 << 20;
+/// A configuration is a page; anything larger is another file.
+const FILE_BYTES: u64 = 1 << 20;
+
+impl Config {
+    pub fn defaults(places: &Places) -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        Self {
+            file: None,
+            socket: None,
+            allow_users: AllowUsers::Owner,
+            idle_exit_seconds: None,
+            device: "cpu".into(),
+            lanes: 1,
+            capacity_bytes: None,
+            plugin_options: BTreeMap::new(),
+            cache_dir: absolute(&places.default_cache_dir()),
+            cache_disk_bytes: CACHE_DISK_BYTES,
+            cache_memory_programs: CACHE_MEMORY_PROGRAMS,
+            cache_memory_bytes: CACHE_MEMORY_BYTES,
+            compilers: cores.min(COMPILERS_DEFAULT_MAX) as u32,
+        }
+    }
+
+    /// The file that was named (it must be there), else the first that is found, else defaults.
+    pub fn load(named: Option<&Path>, places: &Places) -> Result<Self, Problem> {
+        if let Some(path) = named.or(places.config.as_deref()) {
+            return Self::read(path, places)?.ok_or_else(|| {
+                Problem::new(format!(
+                    "the configuration `{}` does not exist",
+                    path.display()
+                ))
+                .hint("it was named by `--config` or SALUS_CONFIG")
+            });
+        }
+        for path in places.config_files() {
+            if let Some(config) = Self::read(&path, places)? {
+                return Ok(config);
+            }
+        }
+        Ok(Self::defaults(places))
+    }
+
+    fn read(path: &Path, places: &Places) -> Result<Option<Self>, Problem> {
+        let unreadable = |e: &dyn fmt::Display| {
+            Problem::new(format!(
+                "the configuration `{}` cannot be read: {e}",
+                path.display()
+            ))
+        };
+        match fs::metadata(path) {
+            Ok(found) if found.len() > FILE_BYTES => {
+                return Err(unreadable(&format!(
+                    "it has {} bytes, {FILE_BYTES} is the limit",
+                    found.len()
+                )));
+            }
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(unreadable(&e)),
+        }
+        let text = fs::read_to_string(path).map_err(|e| unreadable(&e))?;
+        Self::parse(path, &text, places).map(Some)
+    }
+
+    pub fn parse(path: &Path, text: &str, places: &Places) -> Result<Self, Problem> {
+        let file = File { path, text };
+        let table = DeTable::parse(text).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            file.problem(at, e.message())
+        })?;
+        let root = Section::new(&file, "", table.get_ref(), 0)?;
+        root.check_version()?;
+        let mut config = Self {
+            file: Some(path.to_owned()),
+            ..Self::defaults(places)
+        };
+        if let Some(service) = root.section("service")? {
+            config.socket = service.path("socket")?;
+            config.allow_users = service.allow_users()?;
+            config.idle_exit_seconds = service
+                .number("idle_exit_seconds", 0..=i64::from(u32::MAX))?
+                .map(i64::unsigned_abs);
+        }
+        if let Some(device) = root.section("device")? {
+            set(&mut config.device, device.text("device")?.map(Into::into));
+            set(
+                &mut config.lanes,
+                device.number("lanes", LANES)?.map(|n| n as u32),
+            );
+            config.capacity_bytes = device.bytes("memory")?;
+            config.plugin_options = device.options()?;
+        }
+        if let Some(cache) = root.section("cache")? {
+            set(&mut config.cache_dir, cache.path("directory")?);
+            set(&mut config.cache_disk_bytes, cache.bytes("disk")?);
+            set(&mut config.cache_memory_bytes, cache.bytes("memory")?);
+            let programs = cache.number("memory_programs", 0..=i64::from(u32::MAX))?;
+            set(
+                &mut config.cache_memory_programs,
+                programs.map(|n| n as u32),
+            );
+        }
+        if let Some(compilers) = root.section("compilers")? {
+            let count = compilers.number("count", COMPILERS)?;
+            set(&mut config.compilers, count.map(|n| n as u32));
+        }
+        Ok(config)
+    }
+
+    /// What the children of the service are told.
+    pub fn host_settings(&self, plugin: PathBuf) -> HostSettings {
+        HostSettings {
+            device: self.device.clone(),
+            plugin,
+            lanes: self.lanes,
+            capacity_bytes: self.capacity_bytes,
+            cache_dir: self.cache_dir.clone(),
+            cache_disk_bytes: self.cache_disk_bytes,
+            cache_memory_programs: self.cache_memory_programs,
+            cache_memory_bytes: self.cache_memory_bytes,
+            compilers: self.compilers,
+            plugin_options: self.plugin_options.clone(),
+        }
+    }
+}
+
+fn set<T>(slot: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *slot = value;
+    }
+}
+
+/// `16GiB`, `512 MiB`, `1.5GiB`, `2GB`, `4096`.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    const UNITS: &[(&str, u64)] = &[
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1_000),
+        ("KB", 1_000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+        ("B", 1),
+    ];
+    let text = text.trim();
+    let (number, unit) = UNITS
+        .iter()
+        .find_map(|(name, unit)| Some((text.strip_suffix(name)?, *unit)))
+        .unwrap_or((text, 1));
+    let number = number.trim_end();
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
+    if whole.is_empty() || !digits(whole) || !digits(part) || part.len() > 6 {
+        return None;
+    }
+    let mut bytes = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    if !part.is_empty() {
+        let scale = 10u64.pow(part.len() as u32);
+        let part = u128::from(part.parse::<u64>().ok()?) * u128::from(unit) / u128::from(scale);
+        bytes = bytes.checked_add(u64::try_from(part).ok()?)?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests;

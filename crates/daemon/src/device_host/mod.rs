@@ -1,0 +1,135 @@
+//! The device host: owns one device and runs the iterations of every session on it.
+//!
+//! The main thread listens to the supervisor, which sends the sockets of jobs; each session has a
+//! thread that reads its job's frames and, when the engine says so, starts its iterations. What
+//! ends on the device is told to the job from the plugin's own thread, so that a job that waits is
+//! one hop away.
+//!
+//! Promise: nothing here waits for a job; a session that does not read is closed.
+//! Not here: accepting, versions, credentials (supervisor); compiling (compiler).
+
+mod arrays;
+mod compilers;
+mod launch;
+mod operations;
+mod outgoing;
+mod programs;
+mod read;
+mod report;
+mod session;
+mod turns;
+
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use salus_channel::{Inbox, Outbox, Received};
+use salus_device::Device;
+use salus_wire::{Error, Failed, FromHost, Reported, ToHost, Up};
+
+use crate::cache::{Disk, Platform};
+use crate::config::HostSettings;
+use crate::opened::{Opened, open};
+use compilers::Compilers;
+use programs::Programs;
+use session::Session;
+use turns::Scheduling;
+
+/// What all sessions of the device share.
+pub(crate) struct Host<D: Device> {
+    pub(crate) device: Arc<D>,
+    pub(crate) scheduling: Scheduling<D>,
+    pub(crate) programs: Arc<Programs<D>>,
+    pub(crate) memory: arrays::Memory,
+}
+
+/// The way back to the supervisor, for the few things that the host says unasked.
+#[derive(Clone)]
+pub(crate) struct Supervisor {
+    socket: Arc<UnixStream>,
+    outbox: Arc<Mutex<Outbox>>,
+}
+
+impl Supervisor {
+    pub(crate) fn send(&self, message: impl Into<FromHost>) {
+        let mut outbox = self.outbox.lock().expect("no panic under this lock");
+        outbox.push(&message.into(), None);
+        // A supervisor that is gone is noticed where its frames are read.
+        let _ = outbox.flush(&*self.socket, true);
+    }
+}
+
+/// The process. Returns when the supervisor closes the connection.
+pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
+    let supervisor =
+        Supervisor { socket: Arc::new(control), outbox: Arc::new(Mutex::new(Outbox::default())) };
+    match open(settings) {
+        Ok(Opened::Pjrt(device)) => serve(device, settings, &supervisor),
+        Ok(Opened::Scripted(device)) => serve(device, settings, &supervisor),
+        Err(error) => {
+            supervisor.send(Failed { error });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor) -> ExitCode {
+    let description = device.description().clone();
+    let device = Arc::new(device);
+    let compilers = Arc::new(Compilers::new(supervisor.clone(), settings.compilers));
+    let programs = Programs::start(
+        Arc::clone(&device),
+        Platform::of(&description),
+        Disk::open(&settings.cache_dir, settings.cache_disk_bytes),
+        Arc::clone(&compilers),
+        settings,
+    );
+    let host = Arc::new(Host {
+        scheduling: Scheduling::new(description.lanes),
+        device,
+        programs,
+        memory: arrays::Memory::default(),
+    });
+    supervisor.send(Up { description });
+    compilers.prepare();
+    let mut inbox = Inbox::default();
+    loop {
+        match inbox.take::<ToHost>() {
+            Ok(Some(received)) => handle(&host, &compilers, supervisor, received),
+            Ok(None) => match inbox.fill(&*supervisor.socket, true) {
+                Ok(n) if n > 0 => {}
+                _ => return ExitCode::SUCCESS,
+            },
+            Err(e) => {
+                let message = format!("the supervisor sent what it should not: {e}");
+                supervisor.send(Failed { error: Error { code: 13, message } });
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+}
+
+fn handle<D: Device>(
+    host: &Arc<Host<D>>,
+    compilers: &Compilers,
+    supervisor: &Supervisor,
+    received: Received<ToHost>,
+) {
+    match (received.message, received.descriptor) {
+        (ToHost::Adopt(adopt), Some(descriptor)) => Session::start(host, adopt, descriptor.into()),
+        (ToHost::Report(report), _) => {
+            let json = report::json(host).to_string();
+            supervisor.send(Reported { request: report.request, json });
+        }
+        (ToHost::CompilerJoined(joined), Some(descriptor)) => {
+            compilers.joined(joined.compiler, descriptor.into());
+        }
+        (ToHost::CompilerEnded(ended), _) => compilers.ended(ended.compiler, ended.how),
+        (ToHost::Adopt(_) | ToHost::CompilerJoined(_), None) => {
+            eprintln!("salus device host: the supervisor sent a socket without its descriptor");
+        }
+    }
+}

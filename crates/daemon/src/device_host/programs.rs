@@ -1,0 +1,234 @@
+//! Programs: found loaded, found on disk, or compiled; shared by all sessions.
+//!
+//! A few threads load and compile, so that a session's thread goes on starting iterations while its
+//! job waits for a program. Requests for one key meet in one compilation.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Condvar, Mutex};
+
+use salus_device::{Compiled, Device, Shape, Signature};
+use salus_wire::{Error, StoredProgram, Wire};
+use serde_json::json;
+
+use super::compilers::Compilers;
+use crate::cache::{Disk, Key, Platform};
+use crate::config::HostSettings;
+
+/// A program loaded into the device.
+pub(crate) struct Program<D: Device> {
+    pub(crate) signature: Signature,
+    pub(crate) loaded: D::Program,
+    /// The signature as it is sent to jobs.
+    blob: OwnedFd,
+    blob_bytes: u64,
+}
+
+impl<D: Device> Program<D> {
+    pub(super) fn temp_bytes(&self) -> u64 {
+        let temp = self.signature.memory.as_ref().map_or(0, |memory| memory.temp_bytes);
+        u64::try_from(temp).unwrap_or(0)
+    }
+
+    pub(super) fn signature_blob(&self) -> std::io::Result<(OwnedFd, u64)> {
+        Ok((self.blob.try_clone()?, self.blob_bytes))
+    }
+}
+
+pub(crate) type Answer<D> = Box<dyn FnOnce(Result<Arc<Program<D>>, Error>) + Send>;
+
+pub(crate) struct Programs<D: Device> {
+    device: Arc<D>,
+    platform: Platform,
+    disk: Disk,
+    compilers: Arc<Compilers>,
+    state: Mutex<State<D>>,
+    work: Condvar,
+    /// Programs kept loaded although no session has them.
+    limit: usize,
+}
+
+struct State<D: Device> {
+    loaded: BTreeMap<Key, Loaded<D>>,
+    /// Keys being loaded or compiled, with all who wait for them.
+    pending: BTreeMap<Key, Vec<Answer<D>>>,
+    queue: VecDeque<(Key, Source)>,
+    uses: u64,
+    counts: Counts,
+}
+
+struct Loaded<D: Device> {
+    program: Arc<Program<D>>,
+    last_use: u64,
+}
+
+#[derive(Default)]
+struct Counts {
+    found_loaded: u64,
+    found_on_disk: u64,
+    compiled: u64,
+}
+
+/// A program as a job sent it, options rebuilt.
+struct Source {
+    format: String,
+    code: Vec<u8>,
+    options: Vec<u8>,
+}
+
+impl<D: Device> Programs<D> {
+    pub(super) fn start(
+        device: Arc<D>,
+        platform: Platform,
+        disk: Disk,
+        compilers: Arc<Compilers>,
+        settings: &HostSettings,
+    ) -> Arc<Self> {
+        let state = State {
+            loaded: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            queue: VecDeque::new(),
+            uses: 0,
+            counts: Counts::default(),
+        };
+        let programs = Arc::new(Self {
+            device,
+            platform,
+            disk,
+            compilers,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            limit: settings.cache_memory_programs as usize,
+        });
+        for n in 0..settings.compilers.max(1) {
+            let programs = Arc::clone(&programs);
+            std::thread::Builder::new()
+                .name(format!("programs-{n}"))
+                .spawn(move || programs.work())
+                .expect("the process may start its few threads");
+        }
+        programs
+    }
+
+    /// Answers at once if the program is loaded, else from one of the threads.
+    pub(super) fn request(&self, format: String, code: Vec<u8>, claim: &[u8], answer: Answer<D>) {
+        let options = match salus_device::options::rebuild(claim) {
+            Ok(options) => options,
+            Err(error) => return answer(Err(error)),
+        };
+        let key = Key::of(&self.platform, &format, &code, &options);
+        let mut state = self.state.lock().expect("no panic under this lock");
+        state.uses += 1;
+        let now = state.uses;
+        if let Some(found) = state.loaded.get_mut(&key) {
+            found.last_use = now;
+            let program = Arc::clone(&found.program);
+            state.counts.found_loaded += 1;
+            drop(state);
+            return answer(Ok(program));
+        }
+        let waiting = state.pending.entry(key).or_default();
+        waiting.push(answer);
+        if waiting.len() == 1 {
+            state.queue.push_back((key, Source { format, code, options }));
+            self.work.notify_one();
+        }
+    }
+
+    fn work(&self) {
+        loop {
+            let mut state = self.state.lock().expect("no panic under this lock");
+            let (key, source) = loop {
+                match state.queue.pop_front() {
+                    Some(work) => break work,
+                    None => state = self.work.wait(state).expect("no panic under this lock"),
+                }
+            };
+            drop(state);
+            let result = self.obtain(&key, &source).map(Arc::new);
+            let mut state = self.state.lock().expect("no panic under this lock");
+            if let Ok(program) = &result {
+                state.uses += 1;
+                let last_use = state.uses;
+                let program = Arc::clone(program);
+                state.loaded.insert(key, Loaded { program, last_use });
+                state.forget_unused(self.limit);
+            }
+            let answers = state.pending.remove(&key).unwrap_or_default();
+            drop(state);
+            for answer in answers {
+                answer(result.clone());
+            }
+        }
+    }
+
+    fn obtain(&self, key: &Key, source: &Source) -> Result<Program<D>, Error> {
+        if let Some(stored) = self.disk.get(key) {
+            if let Ok(program) = self.load(stored) {
+                self.state.lock().expect("no panic under this lock").counts.found_on_disk += 1;
+                return Ok(program);
+            }
+        }
+        let stored = self.compilers.compile(&source.format, &source.code, &source.options)?;
+        self.disk.put(key, &stored);
+        self.state.lock().expect("no panic under this lock").counts.compiled += 1;
+        self.load(stored)
+    }
+
+    fn load(&self, stored: StoredProgram) -> Result<Program<D>, Error> {
+        let mut bytes = Vec::new();
+        stored.signature.put(&mut bytes);
+        let blob = salus_channel::blob(&bytes).map_err(|e| Error {
+            code: 8,
+            message: format!("a program's description of {} bytes has no room: {e}", bytes.len()),
+        })?;
+        let compiled = Compiled { executable: stored.executable, signature: stored.signature };
+        let loaded = self.device.load(&compiled)?;
+        let mut signature = compiled.signature;
+        // Only jobs ask for it, and they have it in the blob.
+        signature.optimized_program = Vec::new();
+        for shape in &mut signature.parameters {
+            normalize(shape);
+        }
+        for output in &mut signature.outputs {
+            normalize(&mut output.shape);
+        }
+        Ok(Program { signature, loaded, blob, blob_bytes: bytes.len() as u64 })
+    }
+
+    pub(super) fn report(&self) -> serde_json::Value {
+        let state = self.state.lock().expect("no panic under this lock");
+        json!({
+            "programs_loaded": state.loaded.len(),
+            "found_loaded": state.counts.found_loaded,
+            "found_on_disk": state.counts.found_on_disk,
+            "compiled": state.counts.compiled,
+        })
+    }
+}
+
+impl<D: Device> State<D> {
+    /// Lets go of the least recently used programs that no session has.
+    fn forget_unused(&mut self, limit: usize) {
+        while self.loaded.len() > limit {
+            let oldest = self
+                .loaded
+                .iter()
+                .filter(|(_, loaded)| Arc::strong_count(&loaded.program) == 1)
+                .min_by_key(|(_, loaded)| loaded.last_use)
+                .map(|(key, _)| *key);
+            match oldest {
+                Some(key) => self.loaded.remove(&key),
+                None => break,
+            };
+        }
+    }
+}
+
+/// The default layout has one spelling, so that shapes can be compared.
+pub(super) fn normalize(shape: &mut Shape) {
+    let default = |order: &Vec<i64>| order.iter().copied().eq((0..shape.dims.len() as i64).rev());
+    if shape.minor_to_major.as_ref().is_some_and(default) {
+        shape.minor_to_major = None;
+    }
+}

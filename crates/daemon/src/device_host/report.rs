@@ -1,0 +1,58 @@
+//! What `salus ps` shows: the device and its sessions, now.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use salus_device::Device;
+use salus_engine::Duration;
+use serde_json::{Value, json};
+
+use super::Host;
+
+pub(super) fn json<D: Device>(host: &Host<D>) -> Value {
+    let description = host.device.description();
+    let mut sessions = Vec::new();
+    host.scheduling.each(|session, account, now| {
+        let waits = account.waiting_since.map_or(Duration(0), |since| now - since);
+        let state = match (account.running, account.waiting_since) {
+            (1.., _) => "running",
+            (0, Some(_)) => "waiting",
+            (0, None) => "idle",
+        };
+        sessions.push(json!({
+            "id": session.id.0,
+            "name": session.identity.name,
+            "pid": session.identity.pid,
+            "user": session.identity.user,
+            "state": state,
+            "iterations": account.iterations,
+            "device_time_ms": milliseconds(account.device_time),
+            "waiting_ms": milliseconds(account.waiting + waits),
+            "resident_bytes": session.usage.resident_bytes.load(Relaxed),
+            "paged_bytes": 0,
+            "scratch_bytes": session.usage.scratch_bytes.load(Relaxed),
+            "arrays": session.usage.arrays.load(Relaxed),
+            "programs": session.usage.programs.load(Relaxed),
+        }));
+    });
+    let (major, minor) = description.api_version;
+    json!({
+        "device": {
+            "state": "up",
+            "platform": description.platform_name,
+            "kind": description.kind,
+            "version": description.platform_version,
+            "plugin": description.plugin_path,
+            "pjrt_api": format!("{major}.{minor}"),
+            "capacity_bytes": description.capacity_bytes,
+            "resident_bytes": host.memory.resident_bytes(),
+            "peak_bytes": host.memory.peak_bytes(),
+            "lanes": description.lanes,
+            "cache": host.programs.report(),
+        },
+        "sessions": sessions,
+    })
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.0 as f64 / 1e6
+}

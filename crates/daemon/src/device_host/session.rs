@@ -1,0 +1,274 @@
+//! One session: the service's record of one connected job, and the thread that serves it.
+//!
+//! The thread sleeps until the job sends frames or the engine grants a turn; then it takes what is
+//! there, does what can be done in order, and sleeps again. Threads of the plugin tell ends through
+//! [`Session`]; everything else of a session belongs to its thread alone ([`Operations`]).
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use salus_channel::Inbox;
+use salus_device::Device;
+use salus_engine::{Event, Lane, SessionId};
+use salus_wire::{Adopt, Error, FromService, Refused, Region, ToService, Welcome, limits};
+
+use super::Host;
+use super::arrays::Usage;
+use super::operations::Operations;
+use super::outgoing::{Outgoing, Rest};
+
+/// The job's process as the kernel and the job itself named it.
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    pub(crate) user: String,
+    pub(crate) name: String,
+}
+
+pub(crate) struct Session<D: Device> {
+    pub(crate) id: SessionId,
+    pub(crate) identity: Identity,
+    pub(crate) usage: Arc<Usage>,
+    socket: UnixStream,
+    wake: OwnedFd,
+    closing: AtomicBool,
+    outgoing: Mutex<Outgoing>,
+    left: Mutex<Left>,
+    host: Arc<Host<D>>,
+}
+
+/// What other threads leave for the session's thread.
+#[derive(Default)]
+struct Left {
+    granted: VecDeque<Lane>,
+    /// Launches that ended: their donated arguments can be dropped without blocking.
+    ended: Vec<u64>,
+    /// Launches started and not ended.
+    running: u32,
+    /// Copies to the host that are too long for a thread of the plugin.
+    reads: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl<D: Device> Session<D> {
+    /// Makes the record and its thread; the thread owns both.
+    pub(super) fn start(host: &Arc<Host<D>>, adopt: Adopt, socket: UnixStream) {
+        let wake = match rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
+            Ok(wake) => wake,
+            Err(e) => return refuse(&socket, format!("no descriptor is left for it: {e}")),
+        };
+        let session = Arc::new(Self {
+            id: SessionId(adopt.session),
+            identity: Identity { pid: adopt.pid, user: adopt.user, name: adopt.name },
+            usage: Arc::default(),
+            socket,
+            wake,
+            closing: AtomicBool::new(false),
+            outgoing: Mutex::new(Outgoing::new()),
+            left: Mutex::default(),
+            host: Arc::clone(host),
+        });
+        let welcome = Welcome {
+            protocol: adopt.protocol,
+            session: adopt.session,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            description: host.device.description().clone(),
+            window: limits::LAUNCHES,
+        };
+        let owned = Arc::clone(&session);
+        // The plugin may run a program inline here, so the stack is as large as a main thread's.
+        let started = std::thread::Builder::new()
+            .name(format!("session-{}", adopt.session))
+            .stack_size(8 << 20)
+            .spawn(move || {
+                owned.send(&FromService::from(welcome), None);
+                owned.serve();
+            });
+        if let Err(e) = started {
+            refuse(&session.socket, format!("no thread can be started for it: {e}"));
+        }
+    }
+
+    fn serve(self: Arc<Self>) {
+        self.host.scheduling.open(&self);
+        let mut operations = Operations::new(&self, &self.host);
+        let mut inbox = Inbox::default();
+        while let Ok(true) = self.take_frames(&mut inbox, &mut operations) {
+            operations.progress();
+            if self.sleep(operations.accepts()).is_err() {
+                break;
+            }
+        }
+        // The job is gone, or it broke the protocol: nothing that waits will be started.
+        self.closing.store(true, SeqCst);
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        self.host.scheduling.tell(Event::Withdrew { session: self.id }, None);
+        operations.abandon();
+        while self.left().running > 0 {
+            let mut polled = [PollFd::new(&self.wake, PollFlags::IN)];
+            let _ = rustix::event::poll(&mut polled, None);
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        drop(operations);
+        self.left().reads.clear();
+        self.host.scheduling.close(self.id);
+    }
+
+    /// Reads and decodes what is there. False when the session is over.
+    fn take_frames(&self, inbox: &mut Inbox, operations: &mut Operations<D>) -> io::Result<bool> {
+        while operations.accepts() {
+            let broken = match inbox.take::<ToService>() {
+                Ok(Some(received)) => operations.accept(received).err(),
+                Ok(None) => match inbox.fill(&self.socket, false) {
+                    Ok(0) => return Ok(false),
+                    Ok(_) => None,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(e) => return Err(e),
+                },
+                Err(e) => Some(e.to_string()),
+            };
+            if let Some(how) = broken {
+                let message = format!("the job's library broke the protocol: {how}");
+                self.send(&FromService::from(Refused { error: Error { code: 3, message } }), None);
+                return Ok(false);
+            }
+        }
+        Ok(!self.outgoing().is_broken())
+    }
+
+    /// Sleeps until the job sends something, a turn is granted, or something lingers no longer.
+    fn sleep(&self, listen: bool) -> io::Result<()> {
+        let (timeout, stuck) = self.outgoing().before_sleep(&self.socket);
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::IN, listen);
+        flags.set(PollFlags::OUT, stuck);
+        let mut polled =
+            [PollFd::new(&self.socket, flags), PollFd::new(&self.wake, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, timeout.map(timespec).as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let [socket, wake] = polled.map(|one| one.revents());
+        if !wake.is_empty() {
+            let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+        }
+        if stuck && !socket.is_empty() {
+            self.outgoing().flush(&self.socket);
+        }
+        // A full queue leaves the end of the stream unread; a peer that is gone still shows.
+        if !listen && socket.contains(PollFlags::HUP) {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        Ok(())
+    }
+
+    fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        self.outgoing.lock().expect("no panic under this lock")
+    }
+
+    fn left(&self) -> MutexGuard<'_, Left> {
+        self.left.lock().expect("no panic under this lock")
+    }
+
+    fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
+    fn see_to(&self, rest: Rest) {
+        if rest == Rest::Wake {
+            self.wake();
+        }
+    }
+
+    /// The engine grants a turn.
+    pub(super) fn grant(&self, lane: Lane, wake: bool) {
+        self.left().granted.push_back(lane);
+        if wake {
+            self.wake();
+        }
+    }
+
+    pub(super) fn take_turn(&self) -> Option<Lane> {
+        self.left().granted.pop_front()
+    }
+
+    pub(super) fn take_ended(&self) -> Vec<u64> {
+        std::mem::take(&mut self.left().ended)
+    }
+
+    pub(super) fn take_reads(&self) -> Vec<Box<dyn FnOnce() + Send>> {
+        std::mem::take(&mut self.left().reads)
+    }
+
+    /// Leaves a long copy to the session's thread.
+    pub(super) fn leave_read(&self, read: Box<dyn FnOnce() + Send>) {
+        self.left().reads.push(read);
+        self.wake();
+    }
+
+    pub(super) fn launch_started(&self) {
+        self.left().running += 1;
+    }
+
+    /// A launch that was granted a turn has ended; `started` if `launch_started` was called for it.
+    pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>, here: bool) {
+        self.operation_ended(operation, result);
+        let own_thread = here.then_some(self.id);
+        self.host.scheduling.tell(Event::Ran { session: self.id }, own_thread);
+        // Last, because a session that closes waits for it before it leaves the engine.
+        let mut left = self.left();
+        left.ended.push(operation);
+        left.running -= 1;
+        drop(left);
+        if self.closing.load(SeqCst) {
+            self.wake();
+        }
+    }
+
+    pub(super) fn operation_ended(&self, operation: u64, result: Result<(), Error>) {
+        let rest = self.outgoing().ended(&self.socket, operation, result);
+        self.see_to(rest);
+    }
+
+    pub(super) fn operation_awaited(&self, operation: u64) {
+        let rest = self.outgoing().awaited(&self.socket, operation);
+        self.see_to(rest);
+    }
+
+    pub(super) fn region_released(&self, region: Region) {
+        let rest = self.outgoing().released(&self.socket, region);
+        self.see_to(rest);
+    }
+
+    pub(super) fn read_begins(&self) {
+        self.outgoing().read_begins();
+    }
+
+    pub(super) fn read_ended(&self, message: &FromService) {
+        let rest = self.outgoing().read_ended(&self.socket, message);
+        self.see_to(rest);
+    }
+
+    pub(super) fn send(&self, message: &FromService, descriptor: Option<OwnedFd>) {
+        let rest = self.outgoing().send(&self.socket, message, descriptor);
+        self.see_to(rest);
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(duration.subsec_nanos()),
+    }
+}
+
+fn refuse(socket: &UnixStream, why: String) {
+    let message = format!("the session could not be opened: {why}");
+    let refused = FromService::from(Refused { error: Error { code: 8, message } });
+    let _ = salus_channel::send_all(socket, &refused, None);
+}

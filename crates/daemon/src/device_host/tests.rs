@@ -1,0 +1,420 @@
+//! A job played by hand against a device host on the scripted device: real sockets, real segments,
+//! real threads, and a device whose every answer is known.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use salus_channel::{Inbox, Outbox, Segment};
+use salus_device::{Clock, ScriptedConfig, ScriptedDevice};
+use salus_engine::Account;
+use salus_wire::{
+    Adopt, Await, Compile, Completed, DropArrays, Error, Execute, Fetch, Form, FromService, Region,
+    Shape, ToService, Upload, limits,
+};
+
+use super::compilers::Compilers;
+use super::programs::Programs;
+use super::session::Session;
+use super::turns::Scheduling;
+use super::{Host, Supervisor, arrays};
+use crate::cache::{Disk, Platform};
+use crate::config::HostSettings;
+
+const DEADLINE: Duration = Duration::from_secs(20);
+const F32: u32 = 11;
+const STEP: &str = "name: step; params: f32[4]; outputs: f32[4] alias 0; scratch: 100; ms: 1000";
+const KEEPING: &str = "name: keeping; params: f32[4]; outputs: f32[4]; ms: 1000";
+
+struct Fixture {
+    host: Arc<Host<ScriptedDevice>>,
+    sessions: u64,
+    _cache: tempfile::TempDir,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let cache = tempfile::tempdir().expect("a temporary directory");
+        let config = ScriptedConfig { lanes: 1, capacity_bytes: 1 << 20, clock: Clock::Manual };
+        let device = Arc::new(ScriptedDevice::open(&config));
+        let settings = HostSettings {
+            device: "scripted".into(),
+            plugin: "scripted".into(),
+            lanes: 1,
+            capacity_bytes: None,
+            cache_dir: cache.path().to_owned(),
+            cache_disk_bytes: 1 << 20,
+            cache_memory_programs: 16,
+            cache_memory_bytes: 1 << 20,
+            compilers: 1,
+            plugin_options: Default::default(),
+        };
+        let (supervisor, _) = UnixStream::pair().expect("sockets");
+        let supervisor = Supervisor {
+            socket: Arc::new(supervisor),
+            outbox: Arc::new(Mutex::new(Outbox::default())),
+        };
+        let compilers = Arc::new(Compilers::new(supervisor, 1));
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        compilers.joined(1, ours);
+        std::thread::spawn(move || {
+            let device = ScriptedDevice::open(&config);
+            crate::compiler::serve(&device, &theirs)
+        });
+        let programs = Programs::start(
+            Arc::clone(&device),
+            Platform::of(salus_device::Device::description(&*device)),
+            Disk::open(cache.path(), 1 << 20),
+            compilers,
+            &settings,
+        );
+        let host = Arc::new(Host {
+            device,
+            scheduling: Scheduling::new(1),
+            programs,
+            memory: arrays::Memory::default(),
+        });
+        Self { host, sessions: 0, _cache: cache }
+    }
+
+    fn job(&mut self, name: &str) -> Job {
+        self.sessions += 1;
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        ours.set_read_timeout(Some(DEADLINE)).expect("settable");
+        let adopt = Adopt {
+            session: self.sessions,
+            protocol: 1,
+            pid: 1,
+            uid: 1,
+            user: "ada".into(),
+            name: name.into(),
+        };
+        Session::start(&self.host, adopt, theirs);
+        let segment = Segment::create(1 << 16, false).expect("memory");
+        let mut job = Job {
+            socket: ours,
+            inbox: Inbox::default(),
+            outbox: Outbox::default(),
+            segment,
+            seen: Vec::new(),
+        };
+        let welcome = job.next(|message| matches!(message, FromService::Welcome(_)));
+        let FromService::Welcome(welcome) = welcome else { panic!("not a welcome") };
+        assert_eq!(welcome.window, limits::LAUNCHES);
+        let descriptor = job.segment.as_fd().try_clone_to_owned().expect("a descriptor");
+        let message = salus_wire::Segment { id: 0, bytes: 1 << 16 };
+        job.outbox.push(&ToService::from(message), Some(descriptor));
+        job.flush();
+        job
+    }
+
+    /// Ends the oldest of `running` launches.
+    fn run(&self, running: u32) {
+        self.until(|| self.sum(|account| u64::from(account.running)) == u64::from(running));
+        let before = self.sum(|account| account.iterations);
+        self.host.device.advance(Duration::from_millis(1000));
+        self.until(|| self.sum(|account| account.iterations) != before);
+    }
+
+    fn sum(&self, what: impl Fn(&Account) -> u64) -> u64 {
+        let mut sum = 0;
+        self.host.scheduling.each(|_, account, _| sum += what(account));
+        sum
+    }
+
+    fn until(&self, condition: impl Fn() -> bool) {
+        let deadline = Instant::now() + DEADLINE;
+        while !condition() {
+            assert!(Instant::now() < deadline, "the condition never came true");
+            std::thread::yield_now();
+        }
+    }
+
+    fn resident(&self) -> u64 {
+        self.host.memory.resident_bytes()
+    }
+}
+
+struct Job {
+    socket: UnixStream,
+    inbox: Inbox,
+    outbox: Outbox,
+    segment: Segment,
+    seen: Vec<FromService>,
+}
+
+impl Job {
+    fn send(&mut self, message: impl Into<ToService>) {
+        self.outbox.push(&message.into(), None);
+        self.flush();
+    }
+
+    fn flush(&mut self) {
+        self.outbox.flush(&self.socket, true).expect("the service listens");
+    }
+
+    /// The first message, now or later, that is wanted; the others stay.
+    fn next(&mut self, wanted: impl Fn(&FromService) -> bool) -> FromService {
+        loop {
+            if let Some(at) = self.seen.iter().position(&wanted) {
+                return self.seen.remove(at);
+            }
+            match self.inbox.take::<FromService>().expect("well-formed") {
+                Some(received) => self.seen.push(received.message),
+                None => {
+                    let n = self.inbox.fill(&self.socket, true).expect("an answer in time");
+                    assert!(n > 0, "the service closed the session; seen: {:?}", self.seen);
+                }
+            }
+        }
+    }
+
+    fn compile(&mut self, program: u64, script: &str) -> Result<(), Error> {
+        assert!(self.segment.copy_in(4096, script.as_bytes()));
+        let code = Region { segment: 0, offset: 4096, length: script.len() as u64 };
+        self.send(Compile { program, format: "mlir".into(), code, options: Vec::new() });
+        let answer = self.next(|message| {
+            matches!(message, FromService::Compiled(_) | FromService::CompileFailed(_))
+        });
+        match answer {
+            FromService::CompileFailed(failed) => Err(failed.error),
+            _ => Ok(()),
+        }
+    }
+
+    fn upload(&mut self, array: u64, values: [f32; 4]) {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let offset = 64 * array;
+        assert!(self.segment.copy_in(offset, &bytes));
+        let data = Region { segment: 0, offset, length: 16 };
+        let shape = Shape { element_type: F32, dims: vec![4], minor_to_major: None };
+        self.send(Upload { array, shape, memory: 0, data });
+    }
+
+    fn execute(&mut self, operation: u64, program: u64, arguments: &[u64], first_output: u64) {
+        let arguments = arguments.to_vec();
+        self.send(Execute { operation, program, first_output, arguments, keep: Vec::new() });
+    }
+
+    /// How the operation ended.
+    fn ended(&mut self, operation: u64) -> Result<(), Error> {
+        self.send(Await { operation });
+        let names = |completed: &Completed| {
+            completed.done.contains(&operation)
+                || completed.failed.iter().any(|(failed, _)| *failed == operation)
+        };
+        let message = self.next(|message| {
+            matches!(message, FromService::Completed(completed) if names(completed))
+        });
+        let FromService::Completed(completed) = message else { panic!("not an end") };
+        let error =
+            completed.failed.iter().find(|(failed, _)| *failed == operation).map(|(_, e)| e.clone());
+        // Others that were told in the same breath stay to be asked for.
+        self.seen.push(FromService::Completed(completed));
+        error.map_or(Ok(()), Err)
+    }
+
+    fn fetch(&mut self, request: u64, array: u64) -> Result<Vec<u8>, Error> {
+        let offset = 8192 + 64 * request;
+        let target = Region { segment: 0, offset, length: 16 };
+        self.send(Fetch { request, array, target, form: Form::Raw });
+        let message = self.next(
+            |message| matches!(message, FromService::Fetched(fetched) if fetched.request == request),
+        );
+        let FromService::Fetched(fetched) = message else { panic!("not a read") };
+        match fetched.error {
+            Some(error) => Err(error),
+            None => Ok(self.segment.copy_out(offset, 16).expect("inside")),
+        }
+    }
+
+    fn is_closed(&mut self) -> bool {
+        loop {
+            match self.inbox.fill(&self.socket, true) {
+                Ok(0) => return true,
+                Ok(_) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+#[test]
+fn a_step_with_donation_runs_and_its_result_is_read() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("train.py");
+    job.compile(1, STEP).expect("compiles");
+    job.upload(1, [1.0, 2.0, 3.0, 4.0]);
+    let before = job.fetch(1, 1).expect("an upload is ready at once");
+    job.execute(1, 1, &[1], 10);
+    fixture.run(1);
+    job.ended(1).expect("the step ran");
+    let after = job.fetch(2, 10).expect("the output is there");
+    assert_ne!(before, after);
+    let gone = job.fetch(3, 1).expect_err("the argument was donated");
+    assert_eq!(gone.message, "array 1 has been deleted or donated");
+    assert_eq!(fixture.resident(), 16, "the output took the argument's place");
+    job.send(DropArrays { arrays: vec![10] });
+    fixture.until(|| fixture.resident() == 0);
+}
+
+#[test]
+fn launches_are_pipelined_and_dependent_ones_need_no_answer() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("train.py");
+    job.compile(1, STEP).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    for step in 0..10 {
+        job.execute(step + 1, 1, &[if step == 0 { 1 } else { 9 + step }], 10 + step);
+    }
+    for step in 0..10_u32 {
+        fixture.run(2.min(10 - step));
+    }
+    job.ended(10).expect("the last ran");
+    job.fetch(1, 19).expect("its output is there");
+    assert_eq!(fixture.resident(), 16);
+}
+
+#[test]
+fn arguments_are_checked_before_the_plugin_sees_them() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("train.py");
+    job.compile(1, STEP).expect("compiles");
+    job.compile(2, "name: ints; params: s32[4]; outputs: s32[4]").expect("compiles");
+    job.compile(3, "name: two; params: f32[4], f32[4]; outputs: f32[4] alias 0").expect("compiles");
+    job.upload(1, [1.0; 4]);
+    let cases: [(u64, &[u64], &str); 5] = [
+        (2, &[1], "argument 0 of `ints` is f32[4] and should be s32[4]"),
+        (1, &[1, 1], "`step` takes 1 arguments and was given 2"),
+        (1, &[99], "array 99 has been deleted or donated"),
+        (3, &[1, 1], "argument 0 of `two` is donated and is given twice"),
+        (77, &[1], "program 77 is not loaded in this session"),
+    ];
+    for (n, (program, arguments, message)) in cases.into_iter().enumerate() {
+        let operation = n as u64 + 1;
+        job.execute(operation, program, arguments, 100 * operation);
+        let error = job.ended(operation).expect_err("refused");
+        assert_eq!(error.message, message);
+    }
+    let inherited = job.fetch(1, 100).expect_err("the output of a refused launch");
+    assert_eq!(inherited.message, cases[0].2);
+    job.execute(9, 1, &[1], 900);
+    fixture.run(1);
+    job.ended(9).expect("the session goes on");
+}
+
+#[test]
+fn faults_of_a_program_reach_its_outputs_and_nobody_else() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("bad.py");
+    let mut other = fixture.job("good.py");
+    let refused = job.compile(1, "name: f; fail: compile").expect_err("does not compile");
+    assert!(!refused.message.is_empty());
+    job.compile(2, "name: g; params: f32[4]; outputs: f32[4]; fail: launch").expect("compiles");
+    job.compile(3, "name: h; params: f32[4]; outputs: f32[4]; fail: async; ms: 1000").expect("compiles");
+    other.compile(1, KEEPING).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    other.upload(1, [1.0; 4]);
+    job.execute(1, 2, &[1], 10);
+    job.ended(1).expect_err("fails at once");
+    job.execute(2, 3, &[1], 20);
+    fixture.run(1);
+    job.ended(2).expect_err("fails while it runs");
+    job.fetch(1, 20).expect_err("its output is poisoned");
+    other.execute(1, 1, &[1], 10);
+    fixture.run(1);
+    other.ended(1).expect("undisturbed");
+}
+
+#[test]
+fn sessions_take_turns_whoever_asks_faster() {
+    let mut fixture = Fixture::new();
+    let mut greedy = fixture.job("greedy.py");
+    let mut modest = fixture.job("modest.py");
+    for job in [&mut greedy, &mut modest] {
+        job.compile(1, KEEPING).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    for step in 1..=20 {
+        greedy.execute(step, 1, &[1], 100 * step);
+    }
+    fixture.until(|| fixture.sum(|account| u64::from(account.running)) == 2);
+    modest.execute(1, 1, &[1], 10);
+    fixture.until(|| fixture.sum(|account| u64::from(account.waiting_since.is_some())) == 2);
+    for _ in 0..4 {
+        fixture.run(2);
+    }
+    modest.ended(1).expect("it had its turn");
+    let mut iterations = Vec::new();
+    fixture.host.scheduling.each(|_, account, _| iterations.push(account.iterations));
+    assert!(iterations[0] < 20 && iterations[1] == 1, "{iterations:?}");
+    for left in (1..=20 + 1 - 4_u32).rev() {
+        fixture.run(left.min(2));
+    }
+    greedy.ended(20).expect("all of it ran");
+}
+
+#[test]
+fn a_job_that_dies_leaves_nothing_behind() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("dies.py");
+    let mut other = fixture.job("lives.py");
+    for job in [&mut job, &mut other] {
+        job.compile(1, STEP).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    for step in 0..5 {
+        job.execute(step + 1, 1, &[if step == 0 { 1 } else { 9 + step }], 10 + step);
+    }
+    fixture.until(|| fixture.resident() == 32);
+    drop(job);
+    fixture.run(2);
+    fixture.run(1);
+    fixture.until(|| fixture.sum(|_| 1) == 1 && fixture.resident() == 16);
+    other.execute(1, 1, &[1], 10);
+    fixture.run(1);
+    other.ended(1).expect("the device goes on");
+}
+
+#[test]
+fn a_region_comes_back_when_its_array_is_gone() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("feed.py");
+    job.upload(1, [1.0; 4]);
+    job.fetch(1, 1).expect("the array is there");
+    job.send(DropArrays { arrays: vec![1] });
+    let message = job.next(|message| matches!(message, FromService::Released(_)));
+    let FromService::Released(released) = message else { panic!("not a release") };
+    assert_eq!(released.regions, [Region { segment: 0, offset: 64, length: 16 }]);
+}
+
+#[test]
+fn a_library_that_breaks_the_protocol_loses_its_session_alone() {
+    let mut fixture = Fixture::new();
+    let mut other = fixture.job("lives.py");
+    let outside = Region { segment: 0, offset: 1 << 15, length: 1 << 16 };
+    let unknown = Region { segment: 9, offset: 0, length: 16 };
+    let shape = Shape { element_type: F32, dims: vec![4], minor_to_major: None };
+    for data in [outside, unknown] {
+        let mut job = fixture.job("broken.py");
+        job.send(Upload { array: 1, shape: shape.clone(), memory: 0, data });
+        let message = job.next(|message| matches!(message, FromService::Refused(_)));
+        let FromService::Refused(refused) = message else { panic!("not a refusal") };
+        assert!(refused.error.message.contains("broke the protocol"), "{:?}", refused.error);
+        assert!(job.is_closed());
+    }
+    other.upload(1, [1.0; 4]);
+    other.fetch(1, 1).expect("undisturbed");
+}
+
+#[test]
+fn equal_programs_are_compiled_once() {
+    let mut fixture = Fixture::new();
+    let (mut one, mut two) = (fixture.job("trial1.py"), fixture.job("trial2.py"));
+    one.compile(1, STEP).expect("compiles");
+    two.compile(5, STEP).expect("is found");
+    let report = fixture.host.programs.report();
+    assert_eq!(report["compiled"], 1);
+    assert_eq!(report["found_loaded"], 1);
+}

@@ -1,0 +1,12 @@
+//! The service: a supervisor, a device host and compilers, one process each.
+//!
+//! All are the same binary, `salus`, started by different commands. [`supervisor`] is the one that a
+//! person starts; it starts the others and outlives them.
+
+pub mod cache;
+pub mod compiler;
+pub mod config;
+pub mod device_host;
+mod opened;
+pub mod paths;
+pub mod supervisor;

@@ -1,0 +1,190 @@
+//! Those who are started: the device host and the compilers, their words and their ends.
+
+use std::time::Instant;
+
+use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost};
+
+use super::greeting::{code, refusal};
+use super::host::{Deaths, Heard, Host};
+use super::process::Role;
+use super::{Service, Supervisor, log};
+use crate::config::Problem;
+
+impl Supervisor {
+    pub(super) fn start_host(&mut self, now: Instant) {
+        self.start_host_at = None;
+        let Service { launcher, host, .. } = &self.service;
+        match launcher.start(Role::DeviceHost, host) {
+            Ok(started) => {
+                let host = Host::new(started);
+                log::info(format_args!("device host started (pid {})", host.pid()));
+                self.host = Some(host);
+            }
+            Err(e) => self.host_lost(&format!("it cannot be started: {e}"), now),
+        }
+    }
+
+    /// Hears what the device host has to say.
+    pub(super) fn on_control(&mut self, now: Instant) {
+        let Some(host) = self.host.as_mut().filter(|host| host.waits_for().is_some()) else {
+            return;
+        };
+        host.flush();
+        let messages = match host.hear(now) {
+            Heard::Messages(messages) => messages,
+            Heard::Broken(messages, why) => {
+                if let Some(why) = why {
+                    log::error(format_args!("the device host's messages are broken: {why}"));
+                }
+                messages
+            }
+        };
+        for message in messages {
+            self.on_message(message, now);
+        }
+    }
+
+    fn on_message(&mut self, message: FromHost, now: Instant) {
+        match message {
+            FromHost::Up(up) => self.on_up(up.description, now),
+            FromHost::Failed(failed) => {
+                let error = failed.error.message;
+                log::error(format_args!("the device cannot be opened: {error}"));
+                // A device that was there may come back; one that never was is the user's to see.
+                if !self.was_ready {
+                    let device = &self.service.host.device;
+                    self.give_up(
+                        Problem::new(format!("the device `{device}` cannot be opened: {error}"))
+                            .hint("`salus doctor` shows what is found and what is missing"),
+                    );
+                }
+            }
+            FromHost::Reported(reported) => {
+                for id in self.connections.reporting(Some(reported.request)) {
+                    self.report(id, Ok(&reported.json), now);
+                }
+            }
+            FromHost::CompilerWanted(wanted) => self.compilers.want(wanted.count),
+            FromHost::SessionClosed(closed) => {
+                if let Some(card) = self.sessions.remove(&closed.session) {
+                    log::info(format_args!("{} is closed", card.label(closed.session)));
+                    self.idle_since = now;
+                }
+            }
+        }
+    }
+
+    fn on_up(&mut self, description: Description, now: Instant) {
+        let line = format!(
+            "salus {} serves {} at {}",
+            env!("CARGO_PKG_VERSION"),
+            device_line(&self.service.host.device, &description),
+            self.endpoint.path().display()
+        );
+        if let Some(host) = &mut self.host {
+            host.set_up(description);
+        }
+        if self.was_ready {
+            log::info("the device is open again");
+        } else {
+            self.was_ready = true;
+            // Opening a device may take long; the idle time begins with what a job could use.
+            self.idle_since = now;
+            (self.service.when_ready)(&line);
+        }
+        self.adopt_waiting(now);
+    }
+
+    /// Looks which children ended.
+    pub(super) fn on_children(&mut self, now: Instant) {
+        for ended in self.compilers.reap(now) {
+            log::warn(format_args!(
+                "compiler {} ended: {}",
+                ended.id, ended.how
+            ));
+            if let Some(host) = &mut self.host {
+                let compiler = ended.id;
+                let how = ended.how;
+                host.send(CompilerEnded { compiler, how }, None);
+            }
+        }
+        if let Some(how) = self.host.as_mut().and_then(|host| host.process().ended()) {
+            self.host = None;
+            self.host_lost(&format!("it ended: {how}"), now);
+        }
+    }
+
+    /// The device host is gone. Its sessions end by themselves, because their sockets were its own.
+    fn host_lost(&mut self, how: &str, now: Instant) {
+        self.compilers.clear();
+        for (session, card) in std::mem::take(&mut self.sessions) {
+            log::warn(format_args!("{} is lost", card.label(session)));
+        }
+        self.idle_since = now;
+        for id in self.connections.reporting(None) {
+            self.report(id, Err("starting again"), now);
+        }
+        if self.end.is_some() {
+            return;
+        }
+        match self.deaths.record(now) {
+            Some(pause) => {
+                log::error(format_args!(
+                    "device host: {how}; it starts again in {} ms",
+                    pause.as_millis()
+                ));
+                self.start_host_at = Some(now + pause);
+            }
+            None => self.give_up(
+                Problem::new(format!(
+                    "the device host cannot be kept running: {}, the last time: {how}",
+                    Deaths::given_up()
+                ))
+                .hint("the lines above say what happened before; `salus doctor` checks the device"),
+            ),
+        }
+    }
+
+    /// Ends the service; whoever waits is told why.
+    fn give_up(&mut self, problem: Problem) {
+        let waiting = self.connections.waiting();
+        self.connections
+            .refuse_all(&waiting, &refusal(code::UNAVAILABLE, problem.what.clone()));
+        self.end = Some(Err(problem));
+    }
+
+    pub(super) fn start_compilers(&mut self, now: Instant) {
+        let Some(host) = self.host.as_mut().filter(|host| host.is_open()) else {
+            return;
+        };
+        while self.compilers.due(now).is_some_and(|at| at <= now) {
+            let Service {
+                launcher,
+                host: settings,
+                ..
+            } = &self.service;
+            match launcher.start(Role::Compiler, settings) {
+                Ok(started) => {
+                    let (compiler, pid, socket) = self.compilers.joined(started, now);
+                    log::info(format_args!("compiler {compiler} started (pid {pid})"));
+                    host.send(CompilerJoined { compiler, pid }, Some(socket.into()));
+                }
+                Err(e) => {
+                    log::error(format_args!("a compiler cannot be started: {e}"));
+                    self.compilers.failed(now);
+                }
+            }
+        }
+    }
+}
+
+/// `cpu (Host CPU, 1 lane, 23.4 GiB)`.
+fn device_line(device: &str, description: &Description) -> String {
+    let lanes = description.lanes;
+    let gib = description.capacity_bytes as f64 / f64::from(1u32 << 30);
+    let (kind, s) = (
+        log::tame(&description.kind),
+        if lanes == 1 { "" } else { "s" },
+    );
+    format!("{device} ({kind}, {lanes} lane{s}, {gib:.1} GiB)")
+}

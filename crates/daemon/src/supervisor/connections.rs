@@ -1,0 +1,195 @@
+//! Connections that the supervisor holds, each in one of four stages.
+//!
+//! A job's connection is here from its acceptance to its adoption by the device host; a command's
+//! until its answer is written.
+//!
+//! Promise: nothing here waits for a peer, and each stage has a limit on how many may be in it and,
+//! but for those that wait for the device, on how long.
+
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use salus_channel::Outbox;
+use salus_wire::{Error, FromService, Refused};
+
+use super::greeting::{Greeting, Peer};
+
+/// A job sends its first frame as soon as it is connected; this is for a machine under load.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+/// The device host answers within milliseconds unless it is stuck, and then a person waits.
+pub(super) const REPORT_TIME: Duration = Duration::from_secs(2);
+/// For a command to read its answer.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// Connections whose first frame is not complete; more wait in the kernel's queue.
+pub(super) const GREETINGS: usize = 256;
+/// Jobs that wait for the device host to start; its start takes seconds.
+pub(super) const WAITING: usize = 256;
+/// Commands at once: people type them.
+pub(super) const COMMANDS: usize = 64;
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: UnixStream,
+    pub(super) peer: Peer,
+    pub(super) stage: Stage,
+    deadline: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// The first frame is not complete yet.
+    Greeting(Greeting),
+    /// A job that was let in, and the device host is not ready for it.
+    Waiting { protocol: u32, name: String },
+    /// A command that waits for the device host's report.
+    Reporting { request: u64 },
+    /// An answer is being written. `stays`: it then stays open until the service has ended, so that
+    /// the end of the stream tells `salus stop` that it has.
+    Answering { outbox: Outbox, stays: bool },
+}
+
+impl Connection {
+    /// What to wait for; a hang-up is always noticed.
+    fn events(&self) -> PollFlags {
+        match &self.stage {
+            Stage::Greeting(_) => PollFlags::IN,
+            Stage::Answering { outbox, .. } if !outbox.is_empty() => PollFlags::OUT,
+            Stage::Waiting { .. } | Stage::Reporting { .. } | Stage::Answering { .. } => {
+                PollFlags::empty()
+            }
+        }
+    }
+
+    /// Changes the stage, and with it the deadline.
+    pub(super) fn enter(&mut self, stage: Stage, now: Instant) {
+        self.deadline = match &stage {
+            Stage::Greeting(_) => Some(now + GREETING_TIME),
+            Stage::Reporting { .. } => Some(now + REPORT_TIME),
+            Stage::Answering { stays: false, .. } => Some(now + ANSWER_TIME),
+            Stage::Answering { stays: true, .. } | Stage::Waiting { .. } => None,
+        };
+        self.stage = stage;
+    }
+}
+
+/// All of them, by a number that is never used twice.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    all: BTreeMap<u64, Connection>,
+    next: u64,
+}
+
+impl Connections {
+    pub(super) fn add(&mut self, stream: UnixStream, peer: Peer, now: Instant) -> u64 {
+        self.next += 1;
+        let connection = Connection {
+            stream,
+            peer,
+            stage: Stage::Greeting(Greeting::default()),
+            deadline: Some(now + GREETING_TIME),
+        };
+        self.all.insert(self.next, connection);
+        self.next
+    }
+
+    pub(super) fn get(&mut self, id: u64) -> Option<&mut Connection> {
+        self.all.get_mut(&id)
+    }
+
+    pub(super) fn remove(&mut self, id: u64) -> Option<Connection> {
+        self.all.remove(&id)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u64, &Connection, PollFlags)> {
+        self.all.iter().map(|(id, c)| (*id, c, c.events()))
+    }
+
+    fn ids(&self, matches: impl Fn(&Connection) -> bool) -> Vec<u64> {
+        let found = self.all.iter().filter(|(_, c)| matches(c));
+        found.map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn greetings(&self) -> usize {
+        self.ids(|c| matches!(c.stage, Stage::Greeting(_))).len()
+    }
+
+    /// Jobs that wait for the device host, the first come first.
+    pub(super) fn waiting(&self) -> Vec<u64> {
+        self.ids(|c| matches!(c.stage, Stage::Waiting { .. }))
+    }
+
+    pub(super) fn commands(&self) -> usize {
+        self.ids(|c| matches!(c.stage, Stage::Reporting { .. } | Stage::Answering { .. }))
+            .len()
+    }
+
+    /// Commands that wait for a report: for this one, or for any.
+    pub(super) fn reporting(&self, which: Option<u64>) -> Vec<u64> {
+        self.ids(|c| match c.stage {
+            Stage::Reporting { request } => which.is_none_or(|wanted| wanted == request),
+            _ => false,
+        })
+    }
+
+    pub(super) fn overdue(&self, now: Instant) -> Vec<u64> {
+        self.ids(|c| c.deadline.is_some_and(|deadline| deadline <= now))
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.all.values().filter_map(|c| c.deadline).min()
+    }
+
+    /// Sends a refusal and closes: as much as the socket takes, which is all of it for a peer that
+    /// has been sent nothing yet.
+    pub(super) fn refuse(&mut self, id: u64, error: Error) {
+        if let Some(connection) = self.remove(id) {
+            refuse(&connection.stream, error);
+        }
+    }
+
+    pub(super) fn refuse_all(&mut self, ids: &[u64], error: &Error) {
+        for id in ids {
+            self.refuse(*id, error.clone());
+        }
+    }
+
+    /// Begins to write an answer.
+    pub(super) fn answer(
+        &mut self,
+        id: u64,
+        message: impl Into<FromService>,
+        stays: bool,
+        now: Instant,
+    ) {
+        let Some(connection) = self.get(id) else {
+            return;
+        };
+        let mut outbox = Outbox::default();
+        outbox.push(&message.into(), None);
+        connection.enter(Stage::Answering { outbox, stays }, now);
+        self.write(id);
+    }
+
+    /// Writes on; closes when it is done, or broken.
+    pub(super) fn write(&mut self, id: u64) {
+        let Some(connection) = self.all.get_mut(&id) else {
+            return;
+        };
+        if let Stage::Answering { outbox, stays } = &mut connection.stage {
+            match outbox.flush(&connection.stream, false) {
+                Ok(done) if done && !*stays => {}
+                Ok(_) => return,
+                Err(_) => {}
+            }
+            self.remove(id);
+        }
+    }
+}
+
+pub(super) fn refuse(stream: &UnixStream, error: Error) {
+    let mut outbox = Outbox::default();
+    outbox.push(&FromService::from(Refused { error }), None);
+    let _ = outbox.flush(stream, false);
+}

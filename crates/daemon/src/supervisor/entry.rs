@@ -1,0 +1,41 @@
+//! The first steps of a child: what `process.rs` prepared, taken over.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::process::Signal;
+
+use super::process::SETTINGS;
+use crate::config::{HostSettings, Problem};
+
+/// Takes over the control socket and the settings. `name` is what `ps` and `top` show.
+///
+/// To be called first, and once: it binds this process to the life of the supervisor. Should that
+/// have died already, the control socket says so: it is at its end.
+pub fn enter(name: &CStr) -> Result<(UnixStream, HostSettings), Problem> {
+    let Some(settings) = std::env::var_os(SETTINGS) else {
+        return Err(Problem::new("this command is a part of `salus serve`")
+            .hint("`salus serve` starts it by itself"));
+    };
+    let settings = settings
+        .to_str()
+        .and_then(|text| serde_json::from_str(text).ok())
+        .ok_or_else(|| Problem::new(format!("{SETTINGS} does not hold a child's settings")))?;
+    let control = bind_to_supervisor(name)
+        .map_err(|e| Problem::new(format!("the supervisor's socket cannot be taken over: {e}")))?;
+    Ok((control, settings))
+}
+
+fn bind_to_supervisor(name: &CStr) -> io::Result<UnixStream> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    rustix::thread::set_name(name)?;
+    let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // Nothing else in this process shall read or write the control socket by accident.
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    // Fails if standard input was not a socket.
+    control.peer_addr()?;
+    Ok(control)
+}

@@ -1,0 +1,238 @@
+//! Those who come: jobs, which are handed to the device host, and commands, which are answered.
+
+use std::time::Instant;
+
+use rustix::event::PollFlags;
+use salus_wire::{Adopt, Command, Report, Request, limits};
+
+use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING};
+use super::greeting::{Peer, Progress, Wish, code, refusal};
+use super::report::{Card, ServicePart, answer, farewell, merge};
+use super::{ACCEPT_PAUSE, End, Supervisor, log, name_of};
+
+/// Connections taken in one turn of the loop, so that the rest of it has its turn too.
+const ACCEPTS_A_TURN: usize = 64;
+
+impl Supervisor {
+    pub(super) fn on_listener(&mut self, now: Instant) {
+        for _ in 0..ACCEPTS_A_TURN {
+            match self.endpoint.accept() {
+                Ok(Some(stream)) => match Peer::of(&stream) {
+                    Ok(peer) if self.gate.admits(peer.uid) => {
+                        // Also a mere connection counts: `salus run` looks whether somebody is
+                        // there, and its job comes a moment later.
+                        self.idle_since = now;
+                        let id = self.connections.add(stream, peer, now);
+                        self.on_connection(id, PollFlags::IN, now);
+                    }
+                    Ok(peer) => connections::refuse(&stream, self.stranger(peer)),
+                    Err(e) => log::warn(format_args!("a connection without credentials: {e}")),
+                },
+                Ok(None) => return,
+                Err(e) => {
+                    self.refusals
+                        .warn(now, format_args!("no connection can be taken now: {e}"));
+                    self.accept_after = Some(now + ACCEPT_PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn stranger(&self, peer: Peer) -> salus_wire::Error {
+        let owner = name_of(self.gate.owner());
+        refusal(
+            code::PERMISSION_DENIED,
+            format!(
+                "this service is {owner}'s and not open to {}; start one of your own (`salus run` \
+                 does), or ask {owner} to name you in `allow_users` of salus.toml",
+                name_of(peer.uid)
+            ),
+        )
+    }
+
+    pub(super) fn on_connection(&mut self, id: u64, events: PollFlags, now: Instant) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        match &mut connection.stage {
+            Stage::Greeting(greeting) => match greeting.advance(&connection.stream) {
+                Progress::More => {}
+                Progress::Closed => {
+                    self.connections.remove(id);
+                }
+                Progress::Refuse(error) => {
+                    let Peer { pid, uid } = connection.peer;
+                    let why = &error.message;
+                    self.refusals
+                        .warn(now, format_args!("refused pid {pid} of user {uid}: {why}"));
+                    self.connections.refuse(id, error);
+                }
+                Progress::Ready(Wish::Session { hello, protocol }) => {
+                    self.on_hello(id, hello.name, protocol, now);
+                }
+                Progress::Ready(Wish::Command(command)) => self.on_command(id, &command, now),
+            },
+            Stage::Answering { .. } if !events.intersects(PollFlags::HUP | PollFlags::ERR) => {
+                self.connections.write(id);
+            }
+            // Whoever waits and hangs up wants nothing any more.
+            Stage::Waiting { .. } | Stage::Reporting { .. } | Stage::Answering { .. } => {
+                self.connections.remove(id);
+            }
+        }
+    }
+
+    fn on_hello(&mut self, id: u64, mut name: String, protocol: u32, now: Instant) {
+        if name.trim().is_empty() {
+            name = "unnamed".into();
+        }
+        let waiting = self.connections.waiting().len();
+        let open = self.sessions.len() + waiting;
+        let full = if open >= limits::SESSIONS {
+            Some(format!(
+                "{open} sessions are open, and {} is the limit",
+                limits::SESSIONS
+            ))
+        } else if waiting >= WAITING {
+            Some(format!(
+                "{waiting} jobs wait for the device already, and {WAITING} is the limit"
+            ))
+        } else {
+            None
+        };
+        if let Some(why) = full {
+            let why = format!("{why}; start it again when one has ended");
+            return self
+                .connections
+                .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));
+        }
+        if let Some(connection) = self.connections.get(id) {
+            connection.enter(Stage::Waiting { protocol, name }, now);
+        }
+        self.adopt_waiting(now);
+    }
+
+    /// Hands the jobs that wait to the device host, as many as it takes now.
+    pub(super) fn adopt_waiting(&mut self, now: Instant) {
+        for id in self.connections.waiting() {
+            let Some(host) = self.host.as_mut().filter(|host| host.is_open()) else {
+                return;
+            };
+            let Some(connection) = self.connections.remove(id) else {
+                continue;
+            };
+            let Stage::Waiting { protocol, name } = connection.stage else {
+                continue;
+            };
+            let Peer { pid, uid } = connection.peer;
+            let user = name_of(uid);
+            self.last_session += 1;
+            let session = self.last_session;
+            host.send(
+                Adopt {
+                    session,
+                    protocol,
+                    pid,
+                    uid,
+                    user: user.clone(),
+                    name: name.clone(),
+                },
+                Some(connection.stream.into()),
+            );
+            self.idle_since = now;
+            let card = Card { name, pid, user };
+            log::info(format_args!("{} is open", card.label(session)));
+            self.sessions.insert(session, card);
+        }
+    }
+
+    fn on_command(&mut self, id: u64, command: &Command, now: Instant) {
+        if self.connections.commands() >= COMMANDS {
+            let why = format!("{COMMANDS} commands are being answered; try again");
+            return self
+                .connections
+                .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));
+        }
+        match command.request {
+            Request::Report => self.on_report(id, now),
+            Request::Stop => self.on_stop(id, now),
+        }
+    }
+
+    fn on_report(&mut self, id: u64, now: Instant) {
+        match &mut self.host {
+            Some(host) if host.is_open() => {
+                self.last_request += 1;
+                let request = self.last_request;
+                host.send(Report { request }, None);
+                if let Some(connection) = self.connections.get(id) {
+                    connection.enter(Stage::Reporting { request }, now);
+                }
+            }
+            Some(host) if host.description().is_some() => {
+                self.report(id, Err("not answering"), now);
+            }
+            Some(_) => self.report(id, Err("starting"), now),
+            None => self.report(id, Err("starting again"), now),
+        }
+    }
+
+    /// Answers a command with the device host's JSON, or with why there is none.
+    pub(super) fn report(&mut self, id: u64, from_host: Result<&str, &str>, now: Instant) {
+        let service = ServicePart {
+            socket: self.endpoint.path(),
+            started: self.started,
+            host_pid: self.host.as_ref().map(|host| host.pid()),
+            restarts: self.deaths.restarts,
+            waiting_jobs: self.connections.waiting().len(),
+        };
+        match answer(&merge(from_host, &self.sessions, &service, now)) {
+            Ok(report) => self.connections.answer(id, report, false, now),
+            Err(error) => self.connections.refuse(id, error),
+        }
+    }
+
+    fn on_stop(&mut self, id: u64, now: Instant) {
+        let Some(Peer { pid, uid }) = self.connections.get(id).map(|c| c.peer) else {
+            return;
+        };
+        if !self.gate.rules(uid) {
+            let owner = name_of(self.gate.owner());
+            let why = format!("only {owner} and root may end this service");
+            return self
+                .connections
+                .refuse(id, refusal(code::PERMISSION_DENIED, why));
+        }
+        match answer(&farewell(&self.sessions)) {
+            Ok(farewell) => self.connections.answer(id, farewell, true, now),
+            Err(error) => self.connections.refuse(id, error),
+        }
+        let by = format!("{} (pid {pid})", name_of(uid));
+        self.end = Some(Ok(End::Asked { by }));
+    }
+
+    pub(super) fn on_overdue(&mut self, id: u64, now: Instant) {
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        match connection.stage {
+            Stage::Greeting(_) => {
+                let why = "the first message did not come in time";
+                self.connections
+                    .refuse(id, refusal(code::DEADLINE_EXCEEDED, why));
+            }
+            Stage::Reporting { .. } => {
+                let seconds = REPORT_TIME.as_secs();
+                self.refusals.warn(
+                    now,
+                    format_args!("the device host did not answer within {seconds} s"),
+                );
+                self.report(id, Err("not answering"), now);
+            }
+            Stage::Waiting { .. } | Stage::Answering { .. } => {
+                self.connections.remove(id);
+            }
+        }
+    }
+}

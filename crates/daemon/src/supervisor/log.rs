@@ -1,0 +1,123 @@
+//! Log lines of the service's own processes: time, level, text, to standard error.
+//!
+//! Promise: text from a job cannot forge a line or drive a terminal; a log that cannot be written
+//! stops nothing.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::io::{self, Write};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Something that an operator may want to know later.
+pub fn info(text: impl fmt::Display) {
+    line("info", &text.to_string());
+}
+
+/// Something that went wrong and was dealt with.
+pub fn warn(text: impl fmt::Display) {
+    line("warn", &text.to_string());
+}
+
+/// Something that went wrong and stays wrong.
+pub fn error(text: impl fmt::Display) {
+    line("error", &text.to_string());
+}
+
+fn line(level: &str, text: &str) {
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs());
+    let text = tame(text);
+    // One write a line, so that lines of several processes do not mix.
+    let line = format!("{} {level:5} {text}\n", utc(now));
+    if cfg!(test) {
+        eprint!("{line}");
+    } else {
+        let _ = io::stderr().lock().write_all(line.as_bytes());
+    }
+}
+
+/// Lets so many lines a minute through: what others can cause must not fill a disk.
+#[derive(Debug, Default)]
+pub(super) struct Quota {
+    since: Option<Instant>,
+    lines: u32,
+}
+
+impl Quota {
+    const LINES: u32 = 20;
+    const TIME: Duration = Duration::from_secs(60);
+
+    pub(super) fn warn(&mut self, now: Instant, text: impl fmt::Display) {
+        if self
+            .since
+            .is_none_or(|since| now.duration_since(since) > Self::TIME)
+        {
+            self.since = Some(now);
+            self.lines = 0;
+        }
+        self.lines = self.lines.saturating_add(1);
+        match self.lines.cmp(&Self::LINES) {
+            Ordering::Less => warn(text),
+            Ordering::Equal => warn(format_args!(
+                "{text} (more of these are not shown for a minute)"
+            )),
+            Ordering::Greater => {}
+        }
+    }
+}
+
+/// The text without control characters.
+pub fn tame(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// `2025-11-16T00:31:05Z`; the civil date from days by the usual 400-year cycle.
+fn utc(seconds: u64) -> String {
+    let (days, second) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        second / 3_600,
+        second / 60 % 60,
+        second % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_763_253_065), "2025-11-16T00:31:05Z");
+    }
+
+    #[test]
+    fn a_name_cannot_start_a_line_of_its_own() {
+        assert_eq!(tame("a\nb\u{1b}[2J"), "a\\nb\\u{1b}[2J");
+        assert_eq!(tame("größe"), "größe");
+    }
+}

@@ -1,0 +1,321 @@
+//! The supervisor: lets jobs in, starts the other processes, and outlives them.
+//!
+//! One thread, one loop: it waits for the listening socket, for connections whose first frame is not
+//! complete, for the device host's control socket and for signals, with the nearest deadline as its
+//! time limit. A job's connection is handed to the device host as soon as its first frame has been
+//! checked; from then on the supervisor is not in its way.
+//!
+//! Promise: nothing that a job or a command sends, or leaves unsent, makes it panic, wait or grow
+//! beyond named limits. No child outlives it. After a clean end its socket is gone.
+//! Cost: asleep unless somebody comes or goes.
+//! Not here: vendor code, programs, arrays, turns.
+
+mod children;
+mod compilers;
+mod connections;
+mod endpoint;
+mod entry;
+mod greeting;
+mod host;
+mod jobs;
+pub mod log;
+mod process;
+mod report;
+mod signals;
+mod users;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use self::compilers::Compilers;
+use self::connections::{Connections, GREETINGS};
+use self::endpoint::Endpoint;
+use self::greeting::{code, refusal};
+use self::host::{Deaths, Host};
+use self::report::Sessions;
+use self::signals::Signals;
+use self::users::Gate;
+use crate::config::{AllowUsers, HostSettings, Problem};
+
+pub use self::endpoint::is_locked;
+pub use self::entry::enter;
+pub use self::process::Launcher;
+pub use self::users::name_of;
+
+/// What a service is told when it starts.
+pub struct Service {
+    pub socket: PathBuf,
+    pub allow_users: AllowUsers,
+    /// How long it stays without a session; `None` is for ever.
+    pub idle_exit: Option<Duration>,
+    pub host: HostSettings,
+    pub launcher: Launcher,
+    /// Called once with the line that says what it serves, when the device is open.
+    pub when_ready: Box<dyn FnMut(&str)>,
+}
+
+/// Why a service ended that ended well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    Asked { by: String },
+    Signal,
+    Idle { after: Duration },
+}
+
+/// Serves until somebody wants it to end, or until the device cannot be served.
+///
+/// To be called on the main thread (see `process.rs`).
+pub fn serve(service: Service) -> Result<End, Problem> {
+    Supervisor::new(service)?.run()
+}
+
+/// After a failure to accept for want of descriptors or memory: until some may be free again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For children to end by themselves before they are killed.
+const ENDING: Duration = Duration::from_secs(2);
+
+struct Supervisor {
+    service: Service,
+    gate: Gate,
+    endpoint: Endpoint,
+    to_end: Signals,
+    of_children: Signals,
+    connections: Connections,
+    /// Sessions that were handed to the device host and are not known to have ended.
+    sessions: Sessions,
+    last_session: u64,
+    last_request: u64,
+    host: Option<Host>,
+    /// When to start the next device host; set while there is none.
+    start_host_at: Option<Instant>,
+    deaths: Deaths,
+    was_ready: bool,
+    compilers: Compilers,
+    started: Instant,
+    accept_after: Option<Instant>,
+    /// Since when nobody has used the service.
+    idle_since: Instant,
+    /// Lines in the log about connections that came to nothing.
+    refusals: log::Quota,
+    /// Set when it is time to go.
+    end: Option<Result<End, Problem>>,
+}
+
+/// What the loop waits for.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    ToEnd,
+    OfChildren,
+    Listener,
+    Control,
+    Connection(u64),
+}
+
+impl Supervisor {
+    fn new(service: Service) -> Result<Self, Problem> {
+        let signals = |e: io::Error| Problem::new(format!("signals cannot be received: {e}"));
+        let owner = rustix::process::geteuid().as_raw();
+        let gate = Gate::new(owner, &service.allow_users)?;
+        let now = Instant::now();
+        Ok(Self {
+            endpoint: Endpoint::open(&service.socket, gate.is_wide())?,
+            to_end: Signals::to_end().map_err(signals)?,
+            of_children: Signals::of_children().map_err(signals)?,
+            compilers: Compilers::new(service.host.compilers),
+            gate,
+            service,
+            connections: Connections::default(),
+            sessions: Sessions::new(),
+            last_session: 0,
+            last_request: 0,
+            host: None,
+            start_host_at: Some(now),
+            deaths: Deaths::default(),
+            was_ready: false,
+            started: now,
+            accept_after: None,
+            idle_since: now,
+            refusals: log::Quota::default(),
+            end: None,
+        })
+    }
+
+    fn run(mut self) -> Result<End, Problem> {
+        let end = loop {
+            let now = Instant::now();
+            self.on_time(now);
+            if let Some(end) = self.end.take() {
+                break end;
+            }
+            match self.wait(now) {
+                Ok(ready) => self.on_ready(&ready),
+                Err(e) => break Err(Problem::new(format!("the supervisor cannot wait: {e}"))),
+            }
+        };
+        self.close(&end);
+        end
+    }
+
+    /// Sleeps until something is ready or due.
+    fn wait(&self, now: Instant) -> io::Result<Vec<(Source, PollFlags)>> {
+        let mut sources = vec![Source::ToEnd, Source::OfChildren];
+        let mut fds = vec![
+            PollFd::new(&self.to_end, PollFlags::IN),
+            PollFd::new(&self.of_children, PollFlags::IN),
+        ];
+        if self.accept_after.is_none() && self.connections.greetings() < GREETINGS {
+            sources.push(Source::Listener);
+            fds.push(PollFd::new(&self.endpoint, PollFlags::IN));
+        }
+        if let Some((control, writes)) = self.host.as_ref().and_then(Host::waits_for) {
+            let out = if writes {
+                PollFlags::OUT
+            } else {
+                PollFlags::empty()
+            };
+            sources.push(Source::Control);
+            fds.push(PollFd::new(control, PollFlags::IN | out));
+        }
+        for (id, connection, events) in self.connections.iter() {
+            sources.push(Source::Connection(id));
+            fds.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), events));
+        }
+        let timeout = self
+            .next_deadline(now)
+            .map(|at| timespec(at.saturating_duration_since(now)));
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
+            Err(e) => return Err(e.into()),
+        }
+        let ready = sources.iter().zip(&fds).map(|(s, fd)| (*s, fd.revents()));
+        Ok(ready.filter(|(_, events)| !events.is_empty()).collect())
+    }
+
+    fn on_ready(&mut self, ready: &[(Source, PollFlags)]) {
+        let now = Instant::now();
+        for &(source, events) in ready {
+            match source {
+                Source::ToEnd => {
+                    if self.to_end.take() {
+                        self.end = Some(Ok(End::Signal));
+                    }
+                }
+                Source::OfChildren => {
+                    self.of_children.take();
+                    // What a child said before it ended is heard first.
+                    self.on_control(now);
+                    self.on_children(now);
+                }
+                Source::Listener => self.on_listener(now),
+                Source::Control => self.on_control(now),
+                Source::Connection(id) => self.on_connection(id, events, now),
+            }
+        }
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        if self.accept_after.is_some_and(|at| at <= now) {
+            self.accept_after = None;
+        }
+        for id in self.connections.overdue(now) {
+            self.on_overdue(id, now);
+        }
+        if let Some(host) = &mut self.host {
+            host.on_time(now);
+        }
+        if self.start_host_at.is_some_and(|at| at <= now) {
+            self.start_host(now);
+        }
+        self.start_compilers(now);
+        self.adopt_waiting(now);
+        if let (Some(at), Some(after)) = (self.idle_deadline(), self.service.idle_exit)
+            && at <= now
+        {
+            self.end = Some(Ok(End::Idle { after }));
+        }
+    }
+
+    fn next_deadline(&self, now: Instant) -> Option<Instant> {
+        let host = self.host.as_ref().and_then(Host::deadline);
+        let open = self.host.as_ref().is_some_and(Host::is_open);
+        let compilers = self.compilers.due(now).filter(|_| open);
+        [
+            self.connections.next_deadline(),
+            self.accept_after,
+            self.start_host_at,
+            host,
+            compilers,
+            self.idle_deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// When the service ends for want of jobs; somebody who is just coming postpones it.
+    fn idle_deadline(&self) -> Option<Instant> {
+        let nobody = self.sessions.is_empty()
+            && self.connections.greetings() == 0
+            && self.connections.waiting().is_empty();
+        let after = self.service.idle_exit.filter(|_| nobody)?;
+        self.idle_since.checked_add(after)
+    }
+
+    /// Ends the children and says goodbye. The socket goes first, so that nobody comes any more.
+    fn close(self, end: &Result<End, Problem>) {
+        let Self {
+            endpoint,
+            of_children,
+            mut host,
+            mut compilers,
+            mut connections,
+            ..
+        } = self;
+        let why = match end {
+            Ok(End::Asked { by }) => format!("asked by {by}"),
+            Ok(End::Signal) => "asked by a signal".into(),
+            Ok(End::Idle { after }) => format!("no job for {} s", after.as_secs()),
+            Err(problem) => problem.what.clone(),
+        };
+        log::info(format_args!("ends: {why}"));
+        let gone = refusal(code::UNAVAILABLE, format!("the service ends: {why}"));
+        let waiting: Vec<u64> = [connections.waiting(), connections.reporting(None)].concat();
+        connections.refuse_all(&waiting, &gone);
+        drop(endpoint);
+        let mut running: Vec<_> = host.iter_mut().map(Host::process).collect();
+        running.extend(compilers.processes());
+        for process in &running {
+            process.signal(rustix::process::Signal::TERM);
+        }
+        let deadline = Instant::now() + ENDING;
+        loop {
+            running.retain_mut(|process| process.ended().is_none());
+            let left = deadline.saturating_duration_since(Instant::now());
+            if running.is_empty() || left.is_zero() {
+                break;
+            }
+            let mut ended = [PollFd::new(&of_children, PollFlags::IN)];
+            let _ = poll(&mut ended, Some(&timespec(left)));
+            of_children.take();
+        }
+        // Whoever is left is killed as it is dropped; a `salus stop` that waits sees the end of its
+        // stream after that.
+        drop((host, compilers));
+        drop(connections);
+    }
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,167 @@
+//! Children: how they are started, what they are told, how they end.
+//!
+//! A child is this same binary with another command. Its control socket is its standard input, so
+//! that no descriptor number has to be agreed on and nothing else is inherited. Its settings lie in
+//! its environment. It asks the kernel to be killed when the supervisor dies (see `entry.rs`).
+//!
+//! Promise: a [`Process`] that is dropped is dead and reaped.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::config::HostSettings;
+
+/// Where a child finds its settings.
+pub(super) const SETTINGS: &str = "SALUS_CHILD_SETTINGS";
+/// The vendors' libraries write to standard error for their developers; errors come as errors.
+const QUIET: (&str, &str) = ("TF_CPP_MIN_LOG_LEVEL", "3");
+
+/// How children are started. Tests put a program of their own here.
+#[derive(Debug, Clone)]
+pub struct Launcher {
+    pub program: PathBuf,
+    pub device_host: Vec<OsString>,
+    pub compiler: Vec<OsString>,
+    pub environment: Vec<(OsString, OsString)>,
+}
+
+impl Default for Launcher {
+    fn default() -> Self {
+        Self {
+            // The image that runs, even if its file was replaced by an update meanwhile: the
+            // processes of one service are always of one version.
+            program: "/proc/self/exe".into(),
+            device_host: vec!["device-host".into()],
+            compiler: vec!["compiler".into()],
+            environment: Vec::new(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    DeviceHost,
+    Compiler,
+}
+
+impl Launcher {
+    /// Starts a child and returns our end of its control socket.
+    ///
+    /// To be called on the main thread: "killed when the parent dies" means the thread that
+    /// started the child.
+    pub(super) fn start(
+        &self,
+        role: Role,
+        settings: &HostSettings,
+    ) -> io::Result<(Process, UnixStream)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let arguments = match role {
+            Role::DeviceHost => &self.device_host,
+            Role::Compiler => &self.compiler,
+        };
+        let mut command = Command::new(&self.program);
+        command
+            .arg0("salus")
+            .args(arguments)
+            .env(SETTINGS, serde_json::to_string(settings)?)
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            // What a vendor's library prints belongs in the log.
+            .stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?))
+            // A Ctrl-C at the terminal is for the supervisor, which then ends its children.
+            .process_group(0);
+        if std::env::var_os(QUIET.0).is_none() {
+            command.env(QUIET.0, QUIET.1);
+        }
+        let child = command.spawn().map_err(|e| {
+            io::Error::new(e.kind(), format!("`{}`: {e}", self.program.display()))
+        })?;
+        Ok((Process { child, ended: None }, ours))
+    }
+}
+
+/// A child of ours.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Process {
+    pub(super) fn pid(&self) -> i32 {
+        self.child.id().cast_signed()
+    }
+
+    /// How it ended, if it has.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().ok().flatten();
+        }
+        self.ended.map(how)
+    }
+
+    /// Sends a signal unless it is known to have ended; its number cannot be another's meanwhile,
+    /// because it stays ours until it is reaped here.
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.ended.is_none()
+            && let Some(pid) = Pid::from_raw(self.pid())
+        {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended().is_none() {
+            self.signal(Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// `exit status 1`, `signal 6 (SIGABRT)`.
+fn how(status: ExitStatus) -> String {
+    if let Some(code) = status.code() {
+        return format!("exit status {code}");
+    }
+    let number = status.signal().unwrap_or_default();
+    let name = match number {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return format!("signal {number}"),
+    };
+    format!("signal {number} ({name})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_are_told_in_words() {
+        assert_eq!(how(ExitStatus::from_raw(1 << 8)), "exit status 1");
+        assert_eq!(how(ExitStatus::from_raw(6)), "signal 6 (SIGABRT)");
+        assert_eq!(how(ExitStatus::from_raw(9)), "signal 9 (SIGKILL)");
+        assert_eq!(how(ExitStatus::from_raw(40)), "signal 40");
+    }
+}

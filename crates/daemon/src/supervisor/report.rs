@@ -1,0 +1,169 @@
+//! What `salus ps` is told: the device host's report, with what only the supervisor knows.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Instant;
+
+use salus_wire::{Answer, Error, limits};
+use serde_json::{Map, Value, json};
+
+use super::greeting::{code, refusal};
+
+/// What the supervisor remembers of a session: enough to name it.
+#[derive(Debug, Clone)]
+pub(super) struct Card {
+    pub(super) name: String,
+    pub(super) pid: i32,
+    pub(super) user: String,
+}
+
+impl Card {
+    /// ``session 7 (`train.py`, pid 4121, anna)``.
+    pub(super) fn label(&self, session: u64) -> String {
+        format!(
+            "session {session} (`{}`, pid {}, {})",
+            self.name, self.pid, self.user
+        )
+    }
+}
+
+/// Open sessions by id; ids grow and are never reused.
+pub(super) type Sessions = BTreeMap<u64, Card>;
+
+/// The supervisor's own part of a report.
+#[derive(Debug)]
+pub(super) struct ServicePart<'a> {
+    pub(super) socket: &'a Path,
+    pub(super) started: Instant,
+    pub(super) host_pid: Option<i32>,
+    pub(super) restarts: u64,
+    pub(super) waiting_jobs: usize,
+}
+
+impl ServicePart<'_> {
+    fn value(&self, now: Instant) -> Value {
+        json!({
+            "pid": std::process::id(),
+            "version": env!("CARGO_PKG_VERSION"),
+            "socket": self.socket,
+            "uptime_s": now.duration_since(self.started).as_secs(),
+            "device_host_pid": self.host_pid,
+            "restarts": self.restarts,
+            "waiting_jobs": self.waiting_jobs,
+        })
+    }
+}
+
+/// The whole report. `from_host` is the device host's JSON, or why there is none.
+pub(super) fn merge(
+    from_host: Result<&str, &str>,
+    sessions: &Sessions,
+    service: &ServicePart<'_>,
+    now: Instant,
+) -> Value {
+    let mut report = from_host
+        .and_then(|text| {
+            serde_json::from_str::<Map<String, Value>>(text).map_err(|_| "not answering")
+        })
+        .unwrap_or_else(|state| what_is_known(state, sessions));
+    report.insert("service".into(), service.value(now));
+    Value::Object(report)
+}
+
+fn what_is_known(state: &str, sessions: &Sessions) -> Map<String, Value> {
+    let mut report = Map::new();
+    report.insert("device".into(), json!({ "state": state }));
+    report.insert("sessions".into(), list(sessions, "unknown"));
+    report
+}
+
+fn list(sessions: &Sessions, state: &str) -> Value {
+    let one = |(id, card): (&u64, &Card)| {
+        json!({
+            "id": id, "name": card.name, "pid": card.pid, "user": card.user, "state": state,
+        })
+    };
+    Value::Array(sessions.iter().map(one).collect())
+}
+
+/// What `salus stop` is told before the service ends.
+pub(super) fn farewell(sessions: &Sessions) -> Value {
+    json!({ "pid": std::process::id(), "sessions": list(sessions, "ended") })
+}
+
+/// A report as an answer, if it fits into a frame.
+pub(super) fn answer(report: &Value) -> Result<Answer, Error> {
+    // The frame holds the text and its length.
+    const ROOM: usize = limits::FRAME_BYTES - 4;
+    let json = report.to_string();
+    if json.len() > ROOM.min(limits::JSON_BYTES) {
+        return Err(refusal(
+            code::RESOURCE_EXHAUSTED,
+            format!(
+                "the report has {} bytes, and {ROOM} is the limit",
+                json.len()
+            ),
+        ));
+    }
+    Ok(Answer { json })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn service(started: Instant) -> ServicePart<'static> {
+        ServicePart {
+            socket: Path::new("/run/salus/salus.sock"),
+            started,
+            host_pid: Some(42),
+            restarts: 1,
+            waiting_jobs: 0,
+        }
+    }
+
+    fn one_session() -> Sessions {
+        let card = Card {
+            name: "train.py".into(),
+            pid: 4121,
+            user: "anna".into(),
+        };
+        Sessions::from([(7, card)])
+    }
+
+    #[test]
+    fn the_hosts_report_stays_as_it_is_and_the_service_is_added() {
+        let now = Instant::now();
+        let report = merge(
+            Ok(r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[]}"#),
+            &one_session(),
+            &service(now),
+            now,
+        );
+        let text = report.to_string();
+        let expected = r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[],"service":{"pid":"#;
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(report["service"]["device_host_pid"], 42);
+        assert_eq!(report["service"]["socket"], "/run/salus/salus.sock");
+    }
+
+    #[test]
+    fn a_host_that_does_not_answer_leaves_what_is_known() {
+        let now = Instant::now();
+        for from_host in [Err("not answering"), Ok("nonsense"), Ok("[]")] {
+            let report = merge(from_host, &one_session(), &service(now), now);
+            assert_eq!(report["device"]["state"], "not answering");
+            assert_eq!(report["sessions"][0]["name"], "train.py");
+            assert_eq!(report["sessions"][0]["state"], "unknown");
+        }
+    }
+
+    #[test]
+    fn a_report_that_does_not_fit_is_refused_with_both_numbers() {
+        let error = answer(&Value::String("x".repeat(2 << 20))).expect_err("too large");
+        assert_eq!(
+            error.message,
+            "the report has 2097154 bytes, and 1048572 is the limit"
+        );
+    }
+}

@@ -1,0 +1,423 @@
+//! The supervisor with a device host that is made up: this same test program, started again.
+//!
+//! Nothing sleeps: each step waits for a message, with a deadline for the case that none comes.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use salus_channel::{Inbox, send_all};
+use salus_wire::{
+    Command, Error, FromService, Hello, Request, ToService, Welcome, encode_frame,
+};
+use serde_json::Value;
+
+use super::*;
+use crate::config::Config;
+use crate::paths::Places;
+
+mod fake;
+
+/// What takes longer hangs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A service in a thread of its own, with a directory of its own.
+struct Running {
+    dir: PathBuf,
+    socket: PathBuf,
+    ready: Receiver<String>,
+    thread: JoinHandle<Result<End, Problem>>,
+}
+
+/// Starts a service whose device host behaves as `device` says (see `fake.rs`).
+fn start(device: &str) -> Running {
+    start_with(device, |_| {})
+}
+
+fn start_with(device: &str, change: impl FnOnce(&mut Service) + Send + 'static) -> Running {
+    let dir = tests_dir();
+    let socket = dir.join("s.sock");
+    let mut config = Config::defaults(&Places::default());
+    config.device = device.to_owned();
+    config.cache_dir = dir.clone();
+    let (tell, ready) = channel();
+    let at = socket.clone();
+    let thread = std::thread::spawn(move || {
+        let mut service = Service {
+            socket: at,
+            allow_users: AllowUsers::Owner,
+            idle_exit: None,
+            host: config.host_settings(PathBuf::new()),
+            launcher: fake::launcher(),
+            when_ready: Box::new(move |line| {
+                let _ = tell.send(line.to_owned());
+            }),
+        };
+        change(&mut service);
+        serve(service)
+    });
+    Running {
+        dir,
+        socket,
+        ready,
+        thread,
+    }
+}
+
+/// A directory of one test alone.
+fn tests_dir() -> PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("salus-supervisor-{}-{number}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir(&dir).expect("the temporary directory can be written");
+    dir
+}
+
+impl Running {
+    fn until_ready(self) -> Self {
+        self.ready
+            .recv_timeout(PATIENCE)
+            .expect("the device is opened");
+        self
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(&self.socket).expect("it listens");
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .expect("it is a socket");
+        stream
+    }
+
+    /// Connects as a job.
+    fn job(&self, name: &str) -> UnixStream {
+        let stream = self.connect();
+        let hello = Hello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".into(),
+            name: name.into(),
+        };
+        send_all(&stream, &ToService::from(hello), None).expect("it reads");
+        stream
+    }
+
+    fn command(&self, request: Request) -> (Value, UnixStream) {
+        let stream = self.connect();
+        let command = Command {
+            protocol_min: 1,
+            protocol_max: 1,
+            request,
+        };
+        send_all(&stream, &ToService::from(command), None).expect("it reads");
+        match next(&stream) {
+            Some(FromService::Answer(answer)) => {
+                let json = serde_json::from_str(&answer.json).expect("it is JSON");
+                (json, stream)
+            }
+            other => panic!("no answer but {other:?}"),
+        }
+    }
+
+    fn report(&self) -> Value {
+        self.command(Request::Report).0
+    }
+
+    /// Asks again and again until the report is as wanted: each question is a round trip.
+    fn report_when(&self, wanted: impl Fn(&Value) -> bool) -> Value {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let report = self.report();
+            if wanted(&report) {
+                return report;
+            }
+            assert!(Instant::now() < deadline, "still not: {report:#}");
+        }
+    }
+
+    /// How the service ended, once it has.
+    fn end(self) -> Result<End, Problem> {
+        let end = self.thread.join().expect("it does not panic");
+        assert!(!self.socket.exists(), "the socket is gone");
+        std::fs::remove_dir_all(&self.dir).expect("removed");
+        end
+    }
+
+    fn stop(self) {
+        let (_, mut stream) = self.command(Request::Stop);
+        let rest = stream.read(&mut [0; 1]).expect("it ends in time");
+        assert_eq!(rest, 0, "nothing follows but the end");
+        assert!(matches!(self.end(), Ok(End::Asked { .. })));
+    }
+}
+
+/// The next message, or `None` at the end of the stream.
+fn next(stream: &UnixStream) -> Option<FromService> {
+    let mut inbox = Inbox::default();
+    loop {
+        if let Some(received) = inbox.take().expect("it is a frame") {
+            return Some(received.message);
+        }
+        match inbox.fill(stream, true) {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return None,
+            Err(e) => panic!("nothing comes: {e}"),
+        }
+    }
+}
+
+fn welcome(stream: &UnixStream) -> Welcome {
+    match next(stream) {
+        Some(FromService::Welcome(welcome)) => welcome,
+        other => panic!("not let in: {other:?}"),
+    }
+}
+
+fn refusal_of(stream: &UnixStream) -> Error {
+    match next(stream) {
+        Some(FromService::Refused(refused)) => refused.error,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+fn is_gone(pid: &Value) -> bool {
+    !Path::new(&format!("/proc/{pid}")).exists()
+}
+
+#[test]
+fn jobs_are_handed_to_the_device_host_under_ids_that_grow() {
+    let service = start("works").until_ready();
+    let first = service.job("a.py");
+    let second = service.job("b.py");
+    assert_eq!(welcome(&first).session, 1);
+    assert_eq!(welcome(&second).session, 2);
+    drop((first, second));
+    let third = service.job("c.py");
+    assert_eq!(welcome(&third).session, 3);
+    service.stop();
+}
+
+#[test]
+fn a_report_is_the_device_hosts_with_the_service_added() {
+    let service = start("works").until_ready();
+    let report = service.report();
+    assert_eq!(report["device"]["platform"], "fake");
+    assert_eq!(report["service"]["pid"], std::process::id());
+    assert_eq!(report["service"]["restarts"], 0);
+    let host = report["service"]["device_host_pid"].clone();
+    assert!(!is_gone(&host));
+    service.stop();
+    assert!(is_gone(&host), "no child outlives the service");
+}
+
+#[test]
+fn stop_names_the_sessions_that_were_open() {
+    let service = start("works").until_ready();
+    let job = service.job("train.py");
+    welcome(&job);
+    let (farewell, mut stream) = service.command(Request::Stop);
+    assert_eq!(farewell["sessions"][0]["name"], "train.py");
+    assert_eq!(stream.read(&mut [0; 1]).expect("it ends"), 0);
+    assert_eq!(next(&job), None, "the job sees its socket closed");
+    assert!(matches!(service.end(), Ok(End::Asked { .. })));
+}
+
+#[test]
+fn those_who_send_garbage_or_nothing_disturb_nobody() {
+    let service = start("works").until_ready();
+    let silent: Vec<_> = (0..20).map(|_| service.connect()).collect();
+    let mut noisy = service.connect();
+    noisy.write_all(&[0xff; 4096]).expect("it is taken");
+    assert_eq!(refusal_of(&noisy).code, code::INVALID_ARGUMENT);
+    let mut half = service.connect();
+    half.write_all(&[9, 0, 0]).expect("it is taken");
+    assert_eq!(welcome(&service.job("fine.py")).session, 1);
+    drop((silent, half));
+    service.stop();
+}
+
+#[test]
+fn more_silent_connections_than_are_held_make_others_wait_and_not_fail() {
+    let service = start("works").until_ready();
+    let silent: Vec<_> = (0..=GREETINGS).map(|_| service.connect()).collect();
+    let late = service.job("late.py");
+    drop(silent);
+    assert_eq!(welcome(&late).session, 1);
+    service.stop();
+}
+
+#[test]
+fn a_job_of_another_version_is_refused_with_both_ranges() {
+    let service = start("works").until_ready();
+    let stream = service.connect();
+    let hello = Hello {
+        protocol_min: 5,
+        protocol_max: 6,
+        version: "9.9".into(),
+        name: "x".into(),
+    };
+    send_all(&stream, &ToService::from(hello), None).expect("it reads");
+    let error = refusal_of(&stream);
+    assert!(error.message.contains("versions 1 to 1"), "{error}");
+    assert!(error.message.contains("library 5 to 6"), "{error}");
+    service.stop();
+}
+
+#[test]
+fn jobs_wait_while_the_device_is_being_opened() {
+    let gate_dir = tests_dir();
+    let gate = UnixListener::bind(gate_dir.join("gate")).expect("bound");
+    let at = gate_dir.clone();
+    let service = start_with("gated", move |service| service.host.cache_dir = at);
+    let (mut opener, _) = gate.accept().expect("the device host waits there");
+    let early = service.job("early.py");
+    let report = service.report_when(|r| r["service"]["waiting_jobs"] == 1);
+    assert_eq!(report["device"]["state"], "starting");
+    let gone = service.job("gone.py");
+    service.report_when(|r| r["service"]["waiting_jobs"] == 2);
+    drop(gone);
+    service.report_when(|r| r["service"]["waiting_jobs"] == 1);
+    opener.write_all(b"!").expect("it reads");
+    assert_eq!(welcome(&early).session, 1);
+    service.stop();
+    std::fs::remove_dir_all(gate_dir).expect("removed");
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_ends_the_service_with_its_reason() {
+    let end = start("fails").end();
+    let problem = end.expect_err("there is no device");
+    assert_eq!(
+        problem.what,
+        "the device `fails` cannot be opened: no such device"
+    );
+}
+
+#[test]
+fn a_device_host_that_dies_is_started_again_and_its_sessions_end() {
+    let service = start("works").until_ready();
+    let other = service.job("other.py");
+    welcome(&other);
+    let host = service.report()["service"]["device_host_pid"].clone();
+    let culprit = service.job("crash");
+    assert_eq!(next(&culprit), None);
+    assert_eq!(next(&other), None, "its socket was the device host's");
+    let next_job = service.job("next.py");
+    assert_eq!(welcome(&next_job).session, 3, "no id is used twice");
+    let report = service.report();
+    assert_eq!(report["service"]["restarts"], 1);
+    assert_ne!(report["service"]["device_host_pid"], host);
+    assert!(is_gone(&host));
+    service.stop();
+}
+
+#[test]
+fn a_device_host_that_keeps_dying_is_given_up() {
+    let problem = start("dies").end().expect_err("it cannot be kept running");
+    assert_eq!(
+        problem.what,
+        "the device host cannot be kept running: it ended 5 times within 60 s, the last time: it \
+         ended: signal 6 (SIGABRT)"
+    );
+}
+
+#[test]
+fn a_device_host_that_talks_nonsense_is_ended() {
+    let problem = start("babbles").end().expect_err("it cannot be kept running");
+    assert!(problem.what.ends_with("signal 9 (SIGKILL)"), "{problem}");
+}
+
+#[test]
+fn a_device_host_that_does_not_answer_leaves_what_is_known() {
+    let service = start("mute").until_ready();
+    let job = service.job("train.py");
+    welcome(&job);
+    let report = service.report();
+    assert_eq!(report["device"]["state"], "not answering");
+    assert_eq!(report["sessions"][0]["name"], "train.py");
+    service.stop();
+}
+
+#[test]
+fn compilers_are_started_when_wanted_and_their_ends_are_told() {
+    let service = start("works").until_ready();
+    let job = service.job("compile");
+    welcome(&job);
+    let report = service.report_when(|r| r["events"][1].is_string());
+    assert_eq!(report["events"][0], "compiler 1 joined");
+    // The made-up device host has each compiler crash.
+    assert_eq!(
+        report["events"][1],
+        "compiler 1 ended: signal 6 (SIGABRT)"
+    );
+    service.stop();
+}
+
+#[test]
+fn a_service_without_jobs_ends_after_its_idle_time() {
+    let idle = Duration::from_millis(50);
+    let end = start_with("works", move |service| service.idle_exit = Some(idle)).end();
+    assert_eq!(end, Ok(End::Idle { after: idle }));
+}
+
+#[test]
+fn an_open_session_keeps_the_service_and_its_end_starts_the_idle_time() {
+    let idle = Duration::from_millis(300);
+    let service = start_with("works", move |service| service.idle_exit = Some(idle)).until_ready();
+    let job = service.job("train.py");
+    welcome(&job);
+    let opened = Instant::now();
+    // Questions do not keep it, and the session does: well past the idle time it still answers.
+    service.report_when(|_| opened.elapsed() > 2 * idle);
+    drop(job);
+    let closed = Instant::now();
+    assert_eq!(service.end(), Ok(End::Idle { after: idle }));
+    assert!(closed.elapsed() >= idle);
+}
+
+#[test]
+fn a_second_service_at_the_same_socket_is_refused_and_the_first_stays() {
+    let service = start("works").until_ready();
+    let at = service.socket.clone();
+    let second = start_with("works", move |second| second.socket = at);
+    let problem = second
+        .thread
+        .join()
+        .expect("no panic")
+        .expect_err("it is taken");
+    assert!(problem.what.contains("runs already at"), "{problem}");
+    assert_eq!(welcome(&service.job("a.py")).session, 1);
+    service.stop();
+    std::fs::remove_dir_all(second.dir).expect("removed");
+}
+
+#[test]
+fn what_follows_the_first_frame_reaches_the_device_host() {
+    let service = start("works").until_ready();
+    let mut stream = service.connect();
+    let hello = Hello {
+        protocol_min: 1,
+        protocol_max: 1,
+        version: "test".into(),
+        name: "echo".into(),
+    };
+    let mut bytes = Vec::new();
+    encode_frame(&ToService::from(hello), 1, 0, &mut bytes);
+    bytes.extend_from_slice(b"more");
+    stream.write_all(&bytes).expect("it is taken");
+    // The made-up device host sends back what it reads.
+    let mut back = Vec::new();
+    stream
+        .shutdown(std::net::Shutdown::Write)
+        .expect("it is connected");
+    stream.read_to_end(&mut back).expect("it answers");
+    assert!(back.ends_with(b"more"));
+    service.stop();
+}

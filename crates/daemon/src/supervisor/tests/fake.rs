@@ -1,0 +1,181 @@
+//! A device host and compilers that are made up.
+//!
+//! They are this test program, started again to run one "test", [`child`], which does nothing in
+//! the ordinary run. The device's name chooses the behaviour; so does a job's name.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use salus_channel::{Inbox, Outbox, send_all};
+use salus_wire::{
+    Adopt, CompilerWanted, Description, Error, Failed, FromHost, FromService, Reported,
+    SessionClosed, ToHost, Up, Welcome,
+};
+use serde_json::json;
+
+use super::super::{Launcher, enter};
+
+/// Which of the two the started program is.
+const ROLE: &str = "SALUS_TEST_ROLE";
+
+pub(super) fn launcher() -> Launcher {
+    let me = std::env::current_exe().expect("this program has a path");
+    // A shell only to keep the test harness of the child quiet.
+    let script = format!("{ROLE}=\"$1\" exec \"$0\" --exact \"$2\" >/dev/null 2>&1");
+    let child = concat!(module_path!(), "::child");
+    let child = child.split_once("::").map_or(child, |(_, path)| path);
+    let arguments = |role: &str| {
+        let words = ["-c", &script, &me.to_string_lossy(), role, child];
+        words.map(Into::into).to_vec()
+    };
+    Launcher {
+        program: "/bin/sh".into(),
+        device_host: arguments("host"),
+        compiler: arguments("compiler"),
+        environment: Vec::new(),
+    }
+}
+
+#[test]
+fn child() {
+    let Ok(role) = std::env::var(ROLE) else {
+        return;
+    };
+    let (control, settings) = enter(c"salus-test").expect("it was started by a supervisor");
+    match role.as_str() {
+        "compiler" => compile(control),
+        _ => host(control, &settings.device, &settings.cache_dir),
+    }
+}
+
+/// Crashes at the first byte.
+fn compile(mut control: UnixStream) {
+    if control.read(&mut [0; 1]).is_ok_and(|n| n > 0) {
+        std::process::abort();
+    }
+}
+
+#[derive(Clone)]
+struct Control {
+    socket: Arc<UnixStream>,
+    outbox: Arc<Mutex<Outbox>>,
+}
+
+impl Control {
+    fn send(&self, message: impl Into<FromHost>) {
+        let mut outbox = self.outbox.lock().expect("no panic here");
+        outbox.push(&message.into(), None);
+        let _ = outbox.flush(&*self.socket, true);
+    }
+}
+
+fn host(mut socket: UnixStream, device: &str, dir: &std::path::Path) {
+    match device {
+        "dies" => std::process::abort(),
+        "babbles" => {
+            socket.write_all(&[0xff; 64]).expect("it reads");
+            let _ = socket.read(&mut [0; 1]);
+        }
+        "gated" => {
+            let mut gate = UnixStream::connect(dir.join("gate")).expect("the test listens");
+            gate.read_exact(&mut [0; 1]).expect("the test opens it");
+        }
+        _ => {}
+    }
+    let control = Control {
+        socket: Arc::new(socket),
+        outbox: Arc::default(),
+    };
+    if device == "fails" {
+        let message = "no such device".into();
+        return control.send(Failed {
+            error: Error { code: 5, message },
+        });
+    }
+    control.send(Up {
+        description: description(),
+    });
+    listen(&control, device == "mute");
+}
+
+fn listen(control: &Control, mute: bool) {
+    let mut events: Vec<String> = Vec::new();
+    let mut inbox = Inbox::default();
+    loop {
+        let Some(received) = inbox.take::<ToHost>().expect("it is a frame") else {
+            match inbox.fill(&*control.socket, true) {
+                Ok(n) if n > 0 => continue,
+                _ => return,
+            }
+        };
+        match (received.message, received.descriptor) {
+            (ToHost::Adopt(adopt), Some(job)) => adopted(control, &adopt, job.into()),
+            (ToHost::Report(_), _) if mute => {}
+            (ToHost::Report(report), _) => {
+                let json = json!({
+                    "device": { "platform": "fake" }, "sessions": [], "events": events,
+                });
+                control.send(Reported {
+                    request: report.request,
+                    json: json.to_string(),
+                });
+            }
+            (ToHost::CompilerJoined(joined), Some(socket)) => {
+                events.push(format!("compiler {} joined", joined.compiler));
+                UnixStream::from(socket)
+                    .write_all(b"!")
+                    .expect("the compiler is there");
+            }
+            (ToHost::CompilerEnded(ended), _) => {
+                events.push(format!("compiler {} ended: {}", ended.compiler, ended.how));
+            }
+            (ToHost::Adopt(_) | ToHost::CompilerJoined(_), None) => panic!("no descriptor came"),
+        }
+    }
+}
+
+fn adopted(control: &Control, adopt: &Adopt, mut job: UnixStream) {
+    match adopt.name.as_str() {
+        "crash" => std::process::abort(),
+        "compile" => control.send(CompilerWanted { count: 1 }),
+        _ => {}
+    }
+    let welcome = Welcome {
+        protocol: adopt.protocol,
+        session: adopt.session,
+        version: "test".into(),
+        description: description(),
+        window: 1,
+    };
+    send_all(&job, &FromService::from(welcome), None).expect("the job reads");
+    let (control, session) = (control.clone(), adopt.session);
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = job.read_to_end(&mut bytes);
+        let _ = job.write_all(&bytes);
+        drop(job);
+        control.send(SessionClosed { session });
+    });
+}
+
+fn description() -> Description {
+    Description {
+        platform_name: "fake".into(),
+        platform_version: "1".into(),
+        kind: "made up".into(),
+        debug_string: "fake:0".into(),
+        display_string: "fake:0".into(),
+        local_hardware_id: 0,
+        plugin_attributes: Vec::new(),
+        device_attributes: Vec::new(),
+        memories: Vec::new(),
+        default_memory: 0,
+        lanes: 1,
+        capacity_bytes: 1 << 30,
+        on_host: true,
+        plugin_path: String::new(),
+        api_version: (0, 81),
+        serialized_topology: None,
+    }
+}

@@ -1,0 +1,63 @@
+//! Makes errors of this crate's own, and of the vendor's.
+
+use crate::{Error, Value};
+
+pub(crate) const INVALID_ARGUMENT: u32 = salus_pjrt::sys::PJRT_Error_Code_INVALID_ARGUMENT;
+pub(crate) const NOT_FOUND: u32 = salus_pjrt::sys::PJRT_Error_Code_NOT_FOUND;
+pub(crate) const UNIMPLEMENTED: u32 = salus_pjrt::sys::PJRT_Error_Code_UNIMPLEMENTED;
+pub(crate) const INTERNAL: u32 = salus_pjrt::sys::PJRT_Error_Code_INTERNAL;
+pub(crate) const RESOURCE_EXHAUSTED: u32 = salus_pjrt::sys::PJRT_Error_Code_RESOURCE_EXHAUSTED;
+
+pub(crate) fn error(code: u32, message: impl Into<String>) -> Error {
+    Error {
+        code,
+        message: message.into(),
+    }
+}
+
+/// The vendor's error as it is.
+pub(crate) fn vendor(error: salus_pjrt::Error) -> Error {
+    Error {
+        code: error.code,
+        message: error.message,
+    }
+}
+
+/// `None` where the vendor says that it lacks a function.
+pub(crate) fn optional<T>(result: Result<T, salus_pjrt::Error>) -> Result<Option<T>, Error> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_unimplemented() => Ok(None),
+        Err(error) => Err(vendor(error)),
+    }
+}
+
+/// Named values in this crate's vocabulary.
+pub(crate) fn values(named: Vec<(String, salus_pjrt::Value)>) -> Vec<(String, Value)> {
+    let ours = |value| match value {
+        salus_pjrt::Value::Text(text) => Value::Text(text),
+        salus_pjrt::Value::Int(int) => Value::Int(int),
+        salus_pjrt::Value::Ints(ints) => Value::Ints(ints),
+        salus_pjrt::Value::Float(float) => Value::Float(float),
+        salus_pjrt::Value::Bool(bool) => Value::Bool(bool),
+    };
+    named
+        .into_iter()
+        .map(|(name, value)| (name, ours(value)))
+        .collect()
+}
+
+/// Named values in the vendor's vocabulary.
+pub(crate) fn vendor_values(named: &[(String, Value)]) -> Vec<(String, salus_pjrt::Value)> {
+    let theirs = |value: &Value| match value {
+        Value::Text(text) => salus_pjrt::Value::Text(text.clone()),
+        Value::Int(int) => salus_pjrt::Value::Int(*int),
+        Value::Ints(ints) => salus_pjrt::Value::Ints(ints.clone()),
+        Value::Float(float) => salus_pjrt::Value::Float(*float),
+        Value::Bool(bool) => salus_pjrt::Value::Bool(*bool),
+    };
+    named
+        .iter()
+        .map(|(name, value)| (name.clone(), theirs(value)))
+        .collect()
+}

@@ -1,0 +1,82 @@
+//! What Salus asks of an accelerator: load, upload, launch, read, free.
+//!
+//! [`PjrtDevice`] is the real one, any vendor's PJRT plugin; [`ScriptedDevice`] computes nothing
+//! but keeps its promises about order, donation and faults, with durations a test chooses. One
+//! conformance suite (`tests/conformance.rs`) runs on both.
+//!
+//! Promise: no method blocks on the device, except `launch`, which a plugin may run inline in the
+//! caller for as long as it likes, and `compile`.
+//! Not here: sessions, turns, accounts; the caller has checked types, shapes and deletion.
+
+mod types;
+
+pub mod discover;
+pub mod element;
+pub mod options;
+
+mod describe;
+mod failure;
+mod hlo;
+mod layout;
+mod pjrt;
+mod proto;
+mod scripted;
+mod signature;
+mod transfer;
+
+pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
+pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
+pub use types::*;
+
+/// Called once when work on the device ended, on a thread of the device. It must not block.
+pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+pub trait Device: Send + Sync + 'static {
+    type Program: Send + Sync + 'static;
+    type Array: Send + Sync + 'static;
+
+    fn description(&self) -> &Description;
+
+    /// Compiles and serializes. Runs for seconds and may crash the process: only compilers call it.
+    fn compile(&self, source: &Source<'_>) -> Result<Compiled, Error>;
+
+    /// Loads what `compile` returned, in this process or another.
+    fn load(&self, compiled: &Compiled) -> Result<Self::Program, Error>;
+
+    /// Wraps or copies host memory, whose elements are dense and row-major, whatever layout the
+    /// array gets; `host.release` is dropped when the device is done with it.
+    ///
+    /// Memory `m` of lane `l` has the number `l * description().memories.len() + m`.
+    fn upload(&self, host: HostMemory, shape: &Shape, memory: u32) -> Result<Self::Array, Error>;
+
+    /// Starts `program`; outputs may be used as arguments at once, whatever their state.
+    ///
+    /// Arguments in the program's alias list and not in `keep` are donated: afterwards only
+    /// dropping them is allowed, and dropping them before `done` was called may block.
+    ///
+    /// A launch that returns an error donates nothing and does not call `done`. One that succeeds
+    /// calls it once, perhaps before this returns. Launches of a lane run in order, but their
+    /// `done`s may overtake each other by some microseconds.
+    fn launch(
+        &self,
+        program: &Self::Program,
+        lane: u32,
+        arguments: &[&Self::Array],
+        keep: &[u32],
+        done: Done,
+    ) -> Result<Vec<Self::Array>, Error>;
+
+    /// Calls `done` when the array's value is there, at once if it is there already.
+    fn on_ready(&self, array: &Self::Array, done: Done);
+
+    /// Copies a ready array's bytes as the device holds them into `target`, whose length is
+    /// [`Device::array_bytes`], or as a host reads them ([`ReadForm::Host`]). Small arrays are
+    /// copied at once in the caller's thread, then `done` is called before this returns.
+    fn read(&self, array: &Self::Array, target: HostTarget, form: &ReadForm, done: Done);
+
+    /// Bytes that the array occupies on the device.
+    fn array_bytes(&self, array: &Self::Array) -> u64;
+
+    /// A copy of the array in another of the device's memories.
+    fn copy_to_memory(&self, array: &Self::Array, memory: u32) -> Result<Self::Array, Error>;
+}

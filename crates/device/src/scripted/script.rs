@@ -1,0 +1,244 @@
+//! Programs of the scripted device: one line of text.
+//!
+//! ```text
+//! name: step; params: f32[4,4], s32[]; outputs: f32[4,4] alias 0, f32[]; ms: 5; scratch: 64
+//! ```
+//!
+//! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
+//! it needs besides its arrays, and `fail` is `compile`, `launch`, `async` or `none`. All but
+//! `name` may be left out.
+
+use std::time::Duration;
+
+use salus_pjrt::sys::*;
+
+use crate::element::host_bytes;
+use crate::failure::{INVALID_ARGUMENT, error};
+use crate::layout;
+use crate::{Error, MemoryStats, Output, Shape, Signature, Value};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Script {
+    pub(super) name: String,
+    pub(super) parameters: Vec<Shape>,
+    /// Shape and the parameter whose place it takes.
+    pub(super) outputs: Vec<(Shape, Option<u32>)>,
+    pub(super) duration: Duration,
+    pub(super) scratch_bytes: u64,
+    pub(super) fail: Fail,
+}
+
+/// Where a program fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fail {
+    Never,
+    Compile,
+    Launch,
+    /// While running: the launch succeeds, the outputs are poisoned.
+    Async,
+}
+
+const TYPES: &[(&str, u32)] = &[
+    ("pred", PJRT_Buffer_Type_PRED),
+    ("s4", PJRT_Buffer_Type_S4),
+    ("s8", PJRT_Buffer_Type_S8),
+    ("s16", PJRT_Buffer_Type_S16),
+    ("s32", PJRT_Buffer_Type_S32),
+    ("s64", PJRT_Buffer_Type_S64),
+    ("u8", PJRT_Buffer_Type_U8),
+    ("u16", PJRT_Buffer_Type_U16),
+    ("u32", PJRT_Buffer_Type_U32),
+    ("u64", PJRT_Buffer_Type_U64),
+    ("f16", PJRT_Buffer_Type_F16),
+    ("bf16", PJRT_Buffer_Type_BF16),
+    ("f32", PJRT_Buffer_Type_F32),
+    ("f64", PJRT_Buffer_Type_F64),
+];
+
+impl Script {
+    pub(super) fn parse(code: &[u8]) -> Result<Script, Error> {
+        let wrong = |what: String| error(INVALID_ARGUMENT, format!("a script with {what}"));
+        let text = std::str::from_utf8(code).map_err(|_| wrong("other than text".to_owned()))?;
+        let mut script = Script {
+            name: String::new(),
+            parameters: Vec::new(),
+            outputs: Vec::new(),
+            duration: Duration::ZERO,
+            scratch_bytes: 0,
+            fail: Fail::Never,
+        };
+        for clause in text
+            .split(';')
+            .map(str::trim)
+            .filter(|clause| !clause.is_empty())
+        {
+            let (key, value) = clause
+                .split_once(':')
+                .map(|(key, value)| (key.trim(), value.trim()))
+                .ok_or_else(|| wrong(format!("`{clause}`, which is no `key: value`")))?;
+            let number = || value.parse().map_err(|_| wrong(format!("{key} `{value}`")));
+            match key {
+                "name" => script.name = value.to_owned(),
+                "params" => {
+                    script.parameters = list(value)
+                        .map(|word| shape(&word))
+                        .collect::<Option<_>>()
+                        .ok_or_else(|| wrong(format!("params `{value}`")))?;
+                }
+                "outputs" => {
+                    script.outputs = list(value)
+                        .map(|word| output(&word))
+                        .collect::<Option<_>>()
+                        .ok_or_else(|| wrong(format!("outputs `{value}`")))?;
+                }
+                "ms" => script.duration = Duration::from_millis(number()?),
+                "scratch" => script.scratch_bytes = number()?,
+                "fail" => {
+                    script.fail = match value {
+                        "none" => Fail::Never,
+                        "compile" => Fail::Compile,
+                        "launch" => Fail::Launch,
+                        "async" => Fail::Async,
+                        _ => return Err(wrong(format!("fail `{value}`"))),
+                    };
+                }
+                _ => return Err(wrong(format!("`{key}`, which is no key"))),
+            }
+        }
+        if script.name.is_empty() {
+            return Err(wrong("no name".to_owned()));
+        }
+        script
+            .check_aliases()
+            .ok_or_else(|| wrong("aliases that do not fit".to_owned()))?;
+        Ok(script)
+    }
+
+    /// An alias must be a parameter, used once, of the same size.
+    fn check_aliases(&self) -> Option<()> {
+        let mut used = Vec::new();
+        for (shape, alias) in &self.outputs {
+            let Some(alias) = alias else { continue };
+            let parameter = self.parameters.get(*alias as usize)?;
+            if used.contains(alias) || host_bytes(parameter).ok()? != host_bytes(shape).ok()? {
+                return None;
+            }
+            used.push(*alias);
+        }
+        Some(())
+    }
+
+    pub(super) fn signature(&self) -> Result<Signature, Error> {
+        let bytes = |shape: &Shape| host_bytes(shape).map(|bytes| bytes as i64);
+        let mut memory = MemoryStats {
+            temp_bytes: self.scratch_bytes as i64,
+            ..MemoryStats::default()
+        };
+        for parameter in &self.parameters {
+            memory.argument_bytes += bytes(parameter)?;
+        }
+        for (shape, alias) in &self.outputs {
+            memory.output_bytes += bytes(shape)?;
+            if alias.is_some() {
+                memory.alias_bytes += bytes(shape)?;
+            }
+        }
+        let mut donated: Vec<u32> = self.outputs.iter().filter_map(|output| output.1).collect();
+        donated.sort_unstable();
+        let output = |(shape, alias): &(Shape, Option<u32>)| Output {
+            shape: shape.clone(),
+            layout_text: layout::text(shape),
+            memory: 0,
+            aliases: *alias,
+        };
+        Ok(Signature {
+            name: self.name.clone(),
+            fingerprint: Some(self.name.clone().into_bytes()),
+            parameters: self.parameters.clone(),
+            outputs: self.outputs.iter().map(output).collect(),
+            donated,
+            code_bytes: 0,
+            memory: Some(memory),
+            cost: vec![("flops".to_owned(), Value::Float(0.0))],
+            optimized_program: Vec::new(),
+            output_memory_kinds: None,
+        })
+    }
+}
+
+/// Splits at commas outside of brackets.
+fn list(text: &str) -> impl Iterator<Item = String> {
+    let mut words = vec![String::new()];
+    let mut depth = 0;
+    for c in text.chars() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            ',' if depth == 0 => {
+                words.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        if let Some(word) = words.last_mut() {
+            word.push(c);
+        }
+    }
+    words
+        .into_iter()
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+}
+
+/// `f32[4,4]`
+fn shape(word: &str) -> Option<Shape> {
+    let (name, dims) = word.strip_suffix(']')?.split_once('[')?;
+    let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
+    Some(Shape {
+        element_type: TYPES.iter().find(|known| known.0 == name)?.1,
+        dims: dims.map(|dim| dim.parse().ok()).collect::<Option<_>>()?,
+        minor_to_major: None,
+    })
+}
+
+/// `f32[4,4] alias 0`
+fn output(word: &str) -> Option<(Shape, Option<u32>)> {
+    match word.split_once(" alias ") {
+        Some((array, alias)) => Some((shape(array.trim())?, Some(alias.trim().parse().ok()?))),
+        None => Some((shape(word)?, None)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_is_read() {
+        let text = b"name: step; params: f32[4,4], s32[]; outputs: f32[4,4] alias 0; ms: 5";
+        let script = Script::parse(text).expect("well formed");
+        assert_eq!(script.parameters[0].dims, [4, 4]);
+        assert_eq!(script.parameters[1].dims, [0i64; 0]);
+        assert_eq!(script.outputs[0].1, Some(0));
+        let signature = script.signature().expect("known types");
+        assert_eq!(signature.donated, [0]);
+        assert_eq!(signature.memory.expect("scripts know").alias_bytes, 64);
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for text in [
+            &b"\xff"[..],
+            b"",
+            b"name",
+            b"name: a; ms: many",
+            b"name: a; params: x9[1]",
+            b"name: a; params: f32[4]; outputs: f32[8] alias 0",
+            b"name: a; outputs: f32[4] alias 0",
+            b"name: a; fail: later",
+            b"name: a; colour: red",
+        ] {
+            Script::parse(text).expect_err("malformed");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What only the real device can get wrong: signatures, layouts and options of real programs.
+
+mod common;
+
+use common::*;
+use salus_device::{
+    Compiled, Device, HostMemory, PjrtConfig, PjrtDevice, ReadForm, Shape, Source, options,
+};
+
+/// See `src/options/tests.rs`.
+const JAX: &[u8] = include_bytes!("data/jax_0.10.2_options.bin");
+
+fn compile(device: &PjrtDevice, code: &str, options: &[u8]) -> Compiled {
+    let source = Source {
+        format: "mlir",
+        code: code.as_bytes(),
+        options,
+    };
+    device
+        .compile(&source)
+        .unwrap_or_else(|error| panic!("{error}\n{code}"))
+}
+
+fn rebuilt(claim: &[u8]) -> Vec<u8> {
+    options::rebuild(claim).expect("harmless options")
+}
+
+#[test]
+fn the_device_is_described() {
+    let device = Pjrt.open(1);
+    let description = device.description();
+    assert_eq!(description.platform_name, "cpu");
+    assert_eq!(description.lanes, 1);
+    assert!(description.on_host);
+    assert!(
+        description.capacity_bytes > 1 << 30,
+        "{}",
+        description.capacity_bytes
+    );
+    assert_eq!(description.api_version.0, 0);
+    assert!(description.serialized_topology.is_some());
+    let kinds: Vec<&str> = description
+        .memories
+        .iter()
+        .map(|memory| &*memory.kind)
+        .collect();
+    assert!(
+        kinds.contains(&"device") && kinds.contains(&"pinned_host"),
+        "{kinds:?}"
+    );
+    let default = &description.memories[description.default_memory as usize];
+    assert_eq!(default.kind, "device");
+    let attributes = &description.plugin_attributes;
+    assert!(
+        attributes
+            .iter()
+            .any(|(name, _)| name == "stablehlo_current_version")
+    );
+}
+
+#[test]
+fn a_missing_or_foreign_plugin_is_an_error_that_names_it() {
+    let open = |plugin: std::path::PathBuf| {
+        let config = PjrtConfig {
+            plugin,
+            options: Vec::new(),
+            capacity_bytes: None,
+            lanes: 1,
+        };
+        PjrtDevice::open(&config)
+            .err()
+            .expect("it is no plugin")
+            .message
+    };
+    assert!(open("/nowhere/x.so".into()).contains("/nowhere/x.so"));
+    let text = std::env::temp_dir().join(format!("salus-no-plugin-{}.so", std::process::id()));
+    std::fs::write(&text, "no library").expect("the temporary directory is writable");
+    let message = open(text.clone());
+    std::fs::remove_file(&text).expect("it is ours");
+    assert!(message.contains("cannot open the plugin"), "{message}");
+}
+
+#[test]
+fn signatures_tell_donation_output_by_output() {
+    let device = Pjrt.open(1);
+    let code = "module @many { func.func public @main(
+          %a: tensor<8xf32> {tf.aliasing_output = 1 : i32},
+          %b: tensor<8xi32>,
+          %c: tensor<3xf32> {jax.buffer_donor = true})
+        -> (tensor<8xi32>, tensor<8xf32>, tensor<f32>, tensor<2x8xbf16>) {
+          %zero = stablehlo.constant dense<0.0> : tensor<f32>
+          %x = stablehlo.add %a, %a : tensor<8xf32>
+          %y = stablehlo.add %b, %b : tensor<8xi32>
+          %s = stablehlo.reduce(%c init: %zero) applies stablehlo.add across dimensions = [0]
+            : (tensor<3xf32>, tensor<f32>) -> tensor<f32>
+          %h = stablehlo.convert %a : (tensor<8xf32>) -> tensor<8xbf16>
+          %w = stablehlo.broadcast_in_dim %h, dims = [1] : (tensor<8xbf16>) -> tensor<2x8xbf16>
+          return %y, %x, %s, %w
+            : tensor<8xi32>, tensor<8xf32>, tensor<f32>, tensor<2x8xbf16> } }";
+    let signature = compile(&device, code, &rebuilt(&[])).signature;
+    assert_eq!(
+        signature.parameters,
+        [shape(F32, &[8]), shape(S32, &[8]), shape(F32, &[3])]
+    );
+    let outputs: Vec<&Shape> = signature
+        .outputs
+        .iter()
+        .map(|output| &output.shape)
+        .collect();
+    let expected = [
+        shape(S32, &[8]),
+        shape(F32, &[8]),
+        shape(F32, &[]),
+        shape(BF16, &[2, 8]),
+    ];
+    assert_eq!(outputs, expected.iter().collect::<Vec<_>>());
+    let aliases: Vec<_> = signature
+        .outputs
+        .iter()
+        .map(|output| output.aliases)
+        .collect();
+    assert_eq!(aliases, [None, Some(0), None, None]);
+    // Parameter 2 was offered, but no output fits: it is not donated.
+    assert_eq!(signature.donated, [0]);
+    assert!(!signature.optimized_program.is_empty());
+    assert!(signature.cost.iter().any(|(name, _)| name == "flops"));
+}
+
+#[test]
+fn programs_with_their_own_layouts_run_right() {
+    let device = Pjrt.open(1);
+    let code = r#"module @turned { func.func public @main(
+          %a: tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"})
+        -> (tensor<2x3xf32> {mhlo.layout_mode = "{0,1}"}) {
+          %r = stablehlo.add %a, %a : tensor<2x3xf32>
+          return %r : tensor<2x3xf32> } }"#;
+    let compiled = compile(&device, code, &rebuilt(JAX));
+    let turned = Shape {
+        minor_to_major: Some(vec![0, 1]),
+        ..shape(F32, &[2, 3])
+    };
+    assert_eq!(compiled.signature.parameters, std::slice::from_ref(&turned));
+    assert_eq!(compiled.signature.outputs[0].shape, turned);
+    assert_eq!(compiled.signature.outputs[0].layout_text, "{0,1}");
+    let program = device.load(&compiled).expect("it is loadable");
+    let array = upload(&device, &turned, &floats(&[2, 3], |index| index as f32));
+    let (outputs, _) = launch(&device, &program, &[&array]);
+    let doubled = floats(&[2, 3], |index| 2.0 * index as f32);
+    assert_eq!(read(&device, &outputs[0], &turned), doubled);
+    let raw = try_read(&device, &outputs[0], &ReadForm::Raw, 24).expect("it is there");
+    assert_ne!(raw, doubled, "on the device the columns are dense");
+}
+
+/// A convolution: what XLA makes of it depends on many options.
+const CONVOLUTION: &str = "module @convolution { func.func public @main(
+      %image: tensor<8x28x28x16xf32>, %kernel: tensor<3x3x16x32xf32>)
+    -> (tensor<8x28x28x32xf32>, tensor<f32>) {
+      %zero = stablehlo.constant dense<0.0> : tensor<f32>
+      %c = stablehlo.convolution(%image, %kernel)
+          dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+          window = {stride = [1, 1], pad = [[1, 1], [1, 1]]}
+          {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+        : (tensor<8x28x28x16xf32>, tensor<3x3x16x32xf32>) -> tensor<8x28x28x32xf32>
+      %t = stablehlo.tanh %c : tensor<8x28x28x32xf32>
+      %e = stablehlo.exponential %t : tensor<8x28x28x32xf32>
+      %s = stablehlo.reduce(%e init: %zero) applies stablehlo.add across dimensions = [0, 1, 2, 3]
+        : (tensor<8x28x28x32xf32>, tensor<f32>) -> tensor<f32>
+      return %e, %s : tensor<8x28x28x32xf32>, tensor<f32> } }";
+
+#[test]
+fn rebuilt_options_give_the_bits_of_jax_own() {
+    let device = Pjrt.open(1);
+    let run = |options: &[u8]| {
+        let compiled = compile(&device, CONVOLUTION, options);
+        let program = device.load(&compiled).expect("it is loadable");
+        let parameters = &compiled.signature.parameters;
+        let arrays: Vec<_> = parameters
+            .iter()
+            .map(|shape| upload_f32(&device, &shape.dims, |index| (index as f32).sin()))
+            .collect();
+        let (outputs, _) = launch(&device, &program, &arrays.iter().collect::<Vec<_>>());
+        let shapes = compiled
+            .signature
+            .outputs
+            .iter()
+            .map(|output| &output.shape);
+        let bits: Vec<Vec<u8>> = outputs
+            .iter()
+            .zip(shapes)
+            .map(|(output, shape)| read(&device, output, shape))
+            .collect();
+        (bits, compiled.signature.memory)
+    };
+    assert_eq!(run(&rebuilt(JAX)), run(JAX));
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_at_the_launch() {
+    let device = Pjrt.open(1);
+    let code =
+        "module @huge { func.func public @main(%a: tensor<f32>) -> tensor<8796093022208xf32> {
+          %r = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<8796093022208xf32>
+          return %r : tensor<8796093022208xf32> } }";
+    let compiled = compile(&device, code, &rebuilt(&[]));
+    let program = device.load(&compiled).expect("it is loadable");
+    let array = upload_f32(&device, &[], |_| 1.0);
+    let (ended, has_ended) = done();
+    let failure = match device.launch(&program, 0, &[&array], &[], ended) {
+        Err(refused) => refused,
+        Ok(outputs) => {
+            let failure = wait(&has_ended).expect_err("32 TiB do not fit");
+            let poisoned = try_read(&device, &outputs[0], &ReadForm::Raw, 0);
+            assert!(poisoned.is_err());
+            failure
+        }
+    };
+    assert!(
+        failure.message.to_lowercase().contains("memory"),
+        "{failure}"
+    );
+    let small = Pjrt.program(&device, Sample::Increment);
+    let array = upload_f32(&device, &[4, 4], |_| 1.0);
+    let (outputs, ended) = launch(&device, &small, &[&array]);
+    assert_eq!(wait(&ended), Ok(()), "others are well");
+    drop(outputs);
+}
+
+#[test]
+fn arrays_without_elements_need_no_address() {
+    let device = Pjrt.open(1);
+    let nowhere = HostMemory {
+        address: std::ptr::null_mut(),
+        len: 0,
+        release: Box::new(()),
+    };
+    let empty = shape(F32, &[0, 4]);
+    let array = device.upload(nowhere, &empty, 0).expect("nothing has room");
+    assert_eq!(device.array_bytes(&array), 0);
+    assert_eq!(read(&device, &array, &empty), [0u8; 0]);
+}

@@ -1,0 +1,89 @@
+//! Between the service's own processes: supervisor, device host, compilers.
+
+use crate::codec::wire_enum;
+use crate::codec::wire_struct;
+use crate::limits;
+use crate::model::{Description, Error, Signature};
+
+wire_enum! {
+    /// From the supervisor to the device host.
+    ToHost {
+        1 = Adopt,
+        2 = Report,
+        3 = CompilerJoined,
+        4 = CompilerEnded,
+    }
+}
+
+wire_enum! {
+    /// From the device host to the supervisor.
+    FromHost {
+        1 = Up,
+        2 = Failed,
+        3 = Reported,
+        4 = CompilerWanted,
+        5 = SessionClosed,
+    }
+}
+
+wire_enum! {
+    /// From the device host to a compiler.
+    ToCompiler { 1 = CompileRequest }
+}
+
+wire_enum! {
+    /// From a compiler to the device host.
+    FromCompiler { 1 = CompileResult, 2 = CompileError }
+}
+
+wire_struct! {
+    /// A job was let in: its socket comes with this frame. The device host sends `Welcome`.
+    Adopt {
+        session: u64,
+        protocol: u32,
+        pid: i32,
+        uid: u32,
+        user: String = limits::NAME_BYTES,
+        name: String = limits::NAME_BYTES,
+    }
+
+    Report { request: u64 }
+
+    /// A compiler is ready; its socket comes with this frame.
+    CompilerJoined { compiler: u64, pid: i32 }
+
+    /// A compiler's process ended, and how (`signal 6 (SIGABRT)`).
+    CompilerEnded { compiler: u64, how: String = limits::NAME_BYTES }
+
+    /// The device is open.
+    Up { description: Description }
+
+    /// The device cannot be opened.
+    Failed { error: Error }
+
+    Reported { request: u64, json: String = limits::JSON_BYTES }
+
+    /// The device host has programs to compile and wants one more compiler.
+    CompilerWanted { count: u32 }
+
+    /// A session ended, whoever ended it; the supervisor counts those that are open.
+    SessionClosed { session: u64 }
+
+    /// The source lies in the memfd that comes with this frame.
+    CompileRequest {
+        format: String = limits::NAME_BYTES,
+        code_bytes: u64,
+        options: Vec<u8> = limits::OPTIONS_BYTES,
+    }
+
+    /// A [`StoredProgram`] lies in the memfd that comes with this frame.
+    CompileResult { bytes: u64 }
+
+    CompileError { error: Error }
+
+    /// A compiled program as it lies in shared memory and in the cache on disk.
+    StoredProgram {
+        signature: Signature,
+        executable: Vec<u8> = limits::BLOB_BYTES,
+    }
+}

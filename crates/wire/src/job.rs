@@ -1,0 +1,197 @@
+//! Between a job's adaptor and the service.
+//!
+//! The job names every id. Operations take effect in the order sent; `Execute`, `Upload`, `Copy`
+//! and `Drop` are not answered one by one: `Completed` says later how launches and copies ended.
+
+use crate::codec::{DecodeError, Reader, Wire, wire_enum, wire_struct};
+use crate::limits;
+use crate::model::{Description, Error, Region, Shape};
+
+wire_enum! {
+    /// From a job, or from a command that speaks to the supervisor.
+    ToService {
+        1 = Hello,
+        2 = Command,
+        3 = Segment,
+        4 = SegmentGone,
+        5 = Upload,
+        6 = Compile,
+        7 = Execute,
+        8 = CopyArray,
+        9 = Fetch,
+        10 = Await,
+        11 = DropArrays,
+        12 = DropProgram,
+    }
+}
+
+wire_enum! {
+    /// From the service.
+    FromService {
+        1 = Welcome,
+        2 = Refused,
+        3 = Answer,
+        4 = Compiled,
+        5 = CompileFailed,
+        6 = Completed,
+        7 = Fetched,
+        8 = Released,
+        9 = ArrayFailed,
+    }
+}
+
+wire_struct! {
+    /// The first frame of a job. Nothing else is sent before `Welcome`.
+    Hello {
+        protocol_min: u32,
+        protocol_max: u32,
+        /// Version of the adaptor, for messages.
+        version: String = limits::NAME_BYTES,
+        /// What `salus ps` shows.
+        name: String = limits::NAME_BYTES,
+    }
+
+    /// The first frame of a command such as `salus ps`; answered by `Answer` or `Refused`.
+    Command {
+        protocol_min: u32,
+        protocol_max: u32,
+        request: Request,
+    }
+
+    /// A shared segment, whose descriptor comes with this frame: a memfd sealed against shrinking.
+    Segment { id: u32, bytes: u64 }
+
+    /// The job unmapped a segment; arrays that live in it keep it mapped in the service.
+    SegmentGone { id: u32 }
+
+    /// An array from host memory. The region belongs to the service until `Released` names it.
+    Upload { array: u64, shape: Shape, memory: u32, data: Region }
+
+    /// A program to compile or to find in the cache; answered by `Compiled` or `CompileFailed`.
+    /// The region may be reused after the answer.
+    Compile {
+        program: u64,
+        /// `mlir` or `hlo`.
+        format: String = limits::NAME_BYTES,
+        code: Region,
+        options: Vec<u8> = limits::OPTIONS_BYTES,
+    }
+
+    /// A launch. Outputs are named `first_output`, `first_output + 1`, ….
+    Execute {
+        /// Grows with each launch and copy of the session; named by `Completed`.
+        operation: u64,
+        program: u64,
+        first_output: u64,
+        arguments: Vec<u64> = limits::ARGUMENTS,
+        /// Arguments not to be donated, by position.
+        keep: Vec<u32> = limits::ARGUMENTS,
+    }
+
+    /// A copy of an array in another memory of the device; named by `Completed`.
+    CopyArray { operation: u64, array: u64, copy: u64, memory: u32 }
+
+    /// An array's bytes into a region; answered by `Fetched`. The array may be dropped at once.
+    Fetch { request: u64, array: u64, target: Region, form: Form }
+
+    /// Somebody waits for this operation: tell its end at once rather than in the next batch.
+    Await { operation: u64 }
+
+    /// Arrays that the job no longer has.
+    DropArrays { arrays: Vec<u64> = limits::BATCH }
+
+    DropProgram { program: u64 }
+
+    /// A session is open.
+    Welcome {
+        protocol: u32,
+        session: u64,
+        /// Version of the service, for messages.
+        version: String = limits::NAME_BYTES,
+        description: Description,
+        /// Launches and copies that may be in flight.
+        window: u32,
+    }
+
+    /// No session or no answer, and why.
+    Refused { error: Error }
+
+    Answer { json: String = limits::JSON_BYTES }
+
+    /// A [`crate::Signature`] lies in the memfd that comes with this frame.
+    Compiled { program: u64, bytes: u64 }
+
+    CompileFailed { program: u64, error: Error }
+
+    /// How launches and copies ended; each gives its place in the window back.
+    Completed {
+        done: Vec<u64> = limits::BATCH,
+        failed: Vec<(u64, Error)> = limits::BATCH,
+    }
+
+    Fetched { request: u64, error: Option<Error> }
+
+    /// The service no longer uses these regions of uploads.
+    Released { regions: Vec<Region> = limits::BATCH }
+
+    /// An upload could not be made; launches that use it fail likewise.
+    ArrayFailed { array: u64, error: Error }
+}
+
+/// How a fetched array is laid out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Form {
+    /// As the device holds it.
+    Raw,
+    /// One element after another (sub-byte types one byte each), minor to major as given.
+    Host { minor_to_major: Vec<i64> },
+}
+
+impl Wire for Form {
+    const MIN_BYTES: usize = 1;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Raw => 0u8.put(out),
+            Self::Host { minor_to_major } => (1u8, minor_to_major.clone()).put(out),
+        }
+    }
+
+    fn take(reader: &mut Reader<'_>, _limit: usize) -> Result<Self, DecodeError> {
+        Ok(match u8::take(reader, 0)? {
+            0 => Self::Raw,
+            1 => Self::Host {
+                minor_to_major: Vec::take(reader, limits::DIMS)?,
+            },
+            n => return Err(DecodeError(format!("{n} is not a form of data"))),
+        })
+    }
+}
+
+/// What a command asks of the supervisor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request {
+    /// Device and sessions, for `salus ps`.
+    Report,
+    /// End the service.
+    Stop,
+}
+
+impl Wire for Request {
+    const MIN_BYTES: usize = 1;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Report => 1u8.put(out),
+            Self::Stop => 2u8.put(out),
+        }
+    }
+
+    fn take(reader: &mut Reader<'_>, _limit: usize) -> Result<Self, DecodeError> {
+        match u8::take(reader, 0)? {
+            1 => Ok(Self::Report),
+            2 => Ok(Self::Stop),
+            n => Err(DecodeError(format!("{n} is not a request"))),
+        }
+    }
+}

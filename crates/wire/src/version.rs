@@ -1,0 +1,23 @@
+//! Protocol versions: each is a named feature; each end states a window.
+
+/// What each version brought, oldest first.
+pub const FEATURES: &[(u32, &str)] = &[(
+    1,
+    "sessions: upload, compile, execute, fetch, drop; reports and stop",
+)];
+
+pub const MIN: u32 = 1;
+pub const MAX: u32 = 1;
+
+/// The version that both ends speak, or why there is none.
+pub fn choose(ours: (u32, u32), theirs: (u32, u32)) -> Result<u32, String> {
+    let version = ours.1.min(theirs.1);
+    if theirs.0 <= theirs.1 && version >= ours.0 && version >= theirs.0 {
+        Ok(version)
+    } else {
+        Err(format!(
+            "the service speaks protocol versions {} to {}, the job's library {} to {}",
+            ours.0, ours.1, theirs.0, theirs.1
+        ))
+    }
+}

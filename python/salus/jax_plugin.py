@@ -1,0 +1,382 @@
+"""Registers Salus with JAX: finds the library, decides whether it is wanted, and steps aside.
+
+JAX calls `initialize()` before it creates its first backend, in every process in which this
+package is installed. So the first duty is to leave processes alone that do not want Salus:
+
+    JAX_PLATFORMS names other platforms only      nothing happens
+    JAX_PLATFORMS names `salus`                   registered; no daemon is an error
+    SALUS_SOCKET is set                           registered; no daemon is an error
+    neither, and a daemon of this user listens    registered
+    neither, and none does                        nothing happens
+
+Promise: a job that asked for Salus never runs silently on something else.
+Cost: one `connect` on a Unix socket, and only where nothing was asked.
+Not here: the protocol, policies, the daemon's start (that is `salus run`).
+
+This file is also what `salus run` puts on the path of a Python that has JAX but not this package
+(as `jax_plugins/salus/__init__.py`), so it imports nothing from the package. Both copies may be
+loaded by one process: the second finds the first one's registration.
+
+JAX has no public door for most of this; whatever is private is guarded, so that a JAX that moved
+it loses the convenience and not the job. Tested on JAX 0.6.2, 0.7.2 and 0.10.2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import socket
+import stat
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+PLATFORM = "salus"
+LIBRARY = "libpjrt_salus.so"
+
+# Above JAX's default for plugins (400), so that Salus in front of a device is preferred to the
+# vendor's own plugin for it; the same as what the vendors' own packages take.
+PRIORITY = 500
+
+# A daemon that listens accepts at once (the kernel does it for it); this bounds a stuck one.
+CONNECT_SECONDS = 1.0
+
+logger = logging.getLogger("salus")
+
+
+def initialize() -> None:
+    """Called by JAX once per copy of this file, before it creates its first backend."""
+    from jax._src import xla_bridge
+
+    if PLATFORM in xla_bridge._backend_factories:
+        return  # the other copy was first
+    platforms = _platforms_asked_for()
+    if platforms and PLATFORM not in platforms:
+        return
+    asked = PLATFORM in platforms or bool(os.environ.get("SALUS_SOCKET"))
+    if asked or any(map(_listens, _default_sockets())):
+        _prepare_jax(xla_bridge)
+        # JAX itself registers what this variable names, after us.
+        if f"{PLATFORM}:" not in os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", ""):
+            _register(xla_bridge)
+
+
+# ---------------------------------------------------------------- is Salus wanted?
+
+
+def _platforms_asked_for() -> list[str]:
+    """What JAX_PLATFORMS says, or `jax.config.update("jax_platforms", …)`."""
+    names = getattr(jax.config, "jax_platforms", None) or os.environ.get("JAX_PLATFORMS") or ""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def _default_sockets() -> list[str]:
+    """Where the library looks for a daemon when nobody says: this user's, then the system's."""
+    own = f"salus-{os.geteuid()}"
+    runtime, temporary = os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR") or "/tmp"
+    directories = [os.path.join(temporary, own), "/run/salus"]
+    if runtime:
+        directories.insert(0, os.path.join(runtime, "salus"))
+    return [os.path.join(directory, "salus.sock") for directory in directories]
+
+
+def _listens(path: str) -> bool:
+    """Whether a daemon of this user or of the system accepts connections at `path`."""
+    try:
+        found = os.stat(path)
+        # Anyone may create `/tmp/salus-1000`: a job must not offer its data to a stranger.
+        if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+            return False
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(CONNECT_SECONDS)
+            probe.connect(path)
+        return True
+    except OSError:
+        return False
+
+
+# ---------------------------------------------------------------- registration
+
+
+def _register(xla_bridge) -> None:
+    try:
+        xla_bridge.register_plugin(PLATFORM, priority=PRIORITY, library_path=_library_path())
+        _call_when_created(xla_bridge, _alias_gpu)
+    except Exception as error:
+        # JAX would log this and go on without Salus, that is, silently on something else.
+        _register_failure(xla_bridge, error)
+
+
+def _library_path() -> str:
+    given = os.environ.get("SALUS_LIBRARY")
+    path = given or os.path.join(os.path.dirname(os.path.abspath(__file__)), LIBRARY)
+    if os.path.isfile(path):
+        return path
+    if given:
+        raise RuntimeError(
+            f"SALUS_LIBRARY names `{path}`, and there is no such file; "
+            f"unset it, or set it to the path of `{LIBRARY}`"
+        )
+    raise RuntimeError(
+        f"`{path}` is missing; install the package `salus` again, "
+        f"or set SALUS_LIBRARY to the path of `{LIBRARY}`"
+    )
+
+
+def _register_failure(xla_bridge, error: Exception) -> None:
+    def fail():
+        raise RuntimeError(f"Salus cannot be used: {error}") from error
+
+    xla_bridge.register_backend_factory(PLATFORM, fail, priority=PRIORITY, fail_quietly=False)
+
+
+def _call_when_created(xla_bridge, hook) -> None:
+    """Runs `hook(xla_bridge, client)` when JAX really creates the backend, not before."""
+    registration = xla_bridge._backend_factories[PLATFORM]
+    create = registration.factory
+
+    def create_and_call():
+        client = create()
+        _guarded(hook, xla_bridge, client)
+        return client
+
+    xla_bridge._backend_factories[PLATFORM] = dataclasses.replace(
+        registration, factory=create_and_call
+    )
+
+
+def _alias_gpu(xla_bridge, client) -> None:
+    """JAX asks for "gpu" in callbacks and exports, and looks it up under the vendor's name."""
+    platform = getattr(client, "_raw_platform", client.platform)
+    if platform in ("cuda", "rocm"):
+        xla_bridge._backends.setdefault(platform, client)
+
+
+def _guarded(adjust, *args) -> None:
+    try:
+        adjust(*args)
+    except Exception as error:
+        logger.warning("Salus works with this version of JAX, but not fully: %r", error)
+
+
+# ---------------------------------------------------------------- what JAX must know beforehand
+
+
+def _prepare_jax(xla_bridge) -> None:
+    # Otherwise each start warns that the platform is experimental.
+    getattr(xla_bridge, "_nonexperimental_plugins", set()).add(PLATFORM)
+    _guarded(_lower_linalg_without_lapack, xla_bridge)
+
+
+# ---------------------------------------------------------------- linear algebra without LAPACK
+#
+# JAX lowers these to LAPACK on the platform `cpu`: functions inside the job's own process, which
+# no plugin can call. JAX also has lowerings of most of them in plain HLO, for other platforms.
+
+_PLAIN_IN_JAX = (
+    "cholesky",
+    "eigh",
+    "geqrf",
+    "householder_product",
+    "lu",
+    "ormqr",
+    "svd",
+    "triangular_solve",
+    "tridiagonal_solve",
+)
+
+
+def _lower_linalg_without_lapack(xla_bridge) -> None:
+    """Makes `jnp.linalg` work on Salus' CPU device; JAX's built-in CPU keeps LAPACK."""
+    from jax._src.interpreters import mlir
+    from jax._src.lax import linalg
+
+    on_cpu = mlir._platform_specific_lowerings["cpu"]
+    on_tpu = mlir._platform_specific_lowerings["tpu"]
+
+    def replace(name, plain_of):
+        primitive = getattr(linalg, f"{name}_p", None)
+        lapack = on_cpu.get(primitive)
+        plain = plain_of(primitive)
+        if lapack is not None and plain is not None:
+            on_cpu[primitive] = _chosen_by_backend(xla_bridge, lapack, plain)
+
+    for name in _PLAIN_IN_JAX:
+        # Only `eigh` has no default; its lowering for TPUs is plain HLO too.
+        replace(name, lambda primitive: mlir._lowerings.get(primitive) or on_tpu.get(primitive))
+    for name, function in (("eig", _eig), ("schur", _schur)):
+        rule = mlir.lower_fun(function, multiple_results=True)
+        replace(name, lambda _, rule=rule: rule)
+    for name in ("geqp3", "hessenberg", "tridiagonal"):
+        replace(name, lambda _, name=name: lambda *_, **__: _only_with_lapack(name))
+
+
+def _chosen_by_backend(xla_bridge, lapack, plain):
+    """A lowering that takes `plain` for programs of Salus' backend, else `lapack`.
+
+    JAX keeps lowered programs by backend, so that the two never mix.
+    """
+    lapack_rule, plain_rule = _rule_of(lapack), _rule_of(plain)
+
+    def rule(ctx, *args, **params):
+        backend = ctx.module_context.backend or xla_bridge._default_backend
+        # Looked up, not kept: a reference here would outlive JAX's own clean-up at exit.
+        ours = backend is not None and backend is xla_bridge._backends.get(PLATFORM)
+        return (plain_rule if ours else lapack_rule)(ctx, *args, **params)
+
+    # Newer versions of JAX wrap a rule together with a flag.
+    return rule if lapack is lapack_rule else dataclasses.replace(lapack, rule=rule)
+
+
+def _rule_of(entry):
+    return getattr(entry, "rule", entry)
+
+
+def _only_with_lapack(name):
+    raise NotImplementedError(
+        f"`{name}` needs LAPACK, which a job's own process has and a device behind Salus has not; "
+        'run it on the CPU of this process: `with jax.default_device(jax.devices("cpu")[0]): …`'
+    )
+
+
+# JAX has these two with LAPACK only. What follows is the textbook's way, in complex numbers:
+# reduction to Hessenberg form, then QR iterations with shifts.
+
+
+def _eig(a, *, compute_left_eigenvectors, compute_right_eigenvectors, **_):
+    t, q = _batched(_complex_schur)(a.astype(jnp.result_type(a.dtype, jnp.complex64)))
+    found = [jnp.diagonal(t, axis1=-2, axis2=-1)]
+    right = _batched(_triangular_eigenvectors)(t)
+    if compute_left_eigenvectors:
+        left = jnp.conj(jnp.swapaxes(jnp.linalg.inv(right), -1, -2))
+        found.append(_normalized(q @ left))
+    if compute_right_eigenvectors:
+        found.append(_normalized(q @ right))
+    return found
+
+
+def _schur(a, *, compute_schur_vectors, **_):
+    if not jnp.issubdtype(a.dtype, jnp.complexfloating):
+        _only_with_lapack("schur of a real matrix")
+    t, q = _batched(_complex_schur)(a)
+    return [t, q] if compute_schur_vectors else [t]
+
+
+def _batched(function):
+    """`function` of a matrix for any number of leading dimensions."""
+
+    def call(a):
+        mapped = function
+        for _ in range(a.ndim - 2):
+            mapped = jax.vmap(mapped)
+        return mapped(a)
+
+    return call
+
+
+def _normalized(v):
+    """Columns of length one whose largest entry is real, as LAPACK has them."""
+    v = v / jnp.linalg.norm(v, axis=-2, keepdims=True)
+    largest = jnp.take_along_axis(v, jnp.argmax(jnp.abs(v), axis=-2, keepdims=True), axis=-2)
+    return v * (jnp.conj(largest) / jnp.abs(largest))
+
+
+def _complex_schur(a):
+    """`t` upper triangular and `q` unitary with a = q t qᴴ; NaN if it does not converge."""
+    n = a.shape[-1]
+    if n < 2:
+        return a, jnp.ones_like(a)
+
+    def is_unfinished(state):
+        h, _, count = state
+        # LAPACK allows as many iterations.
+        return (_active_block(h, count)[1] > 0) & (count < 30 * n)
+
+    h, q = lax.fori_loop(0, n - 2, _reflect, (a, jnp.eye(n, dtype=a.dtype)))
+    h, q, count = lax.while_loop(is_unfinished, _iterate, (h, q, 0))
+    converged = _active_block(h, count)[1] == 0
+    return jnp.where(converged, jnp.triu(h), jnp.nan), jnp.where(converged, q, jnp.nan)
+
+
+def _reflect(k, state):
+    """Zeroes column `k` below the first subdiagonal by a Householder reflection."""
+    h, q = state
+    index = jnp.arange(h.shape[0])
+    first = h[k + 1, k]
+    column = jnp.where(index > k, h[:, k], 0)
+    phase = jnp.where(first == 0, 1, first / jnp.where(first == 0, 1, jnp.abs(first)))
+    v = column + jnp.where(index == k + 1, phase * jnp.linalg.norm(column), 0)
+    length = jnp.linalg.norm(v)
+    v = v / jnp.where(length == 0, 1, length)
+    h = h - 2 * jnp.outer(v, v.conj() @ h)
+    return h - 2 * jnp.outer(h @ v, v.conj()), q - 2 * jnp.outer(q @ v, v.conj())
+
+
+def _active_block(h, count):
+    """First and last row of the last block whose subdiagonal is not negligible; (0, 0) if none."""
+    index = jnp.arange(1, h.shape[0])
+    below, diagonal = jnp.abs(jnp.diagonal(h, -1)), jnp.abs(jnp.diagonal(h))
+    # Against its neighbours; where rounding keeps it above that, against the whole matrix.
+    against = diagonal[1:] + diagonal[:-1]
+    stuck = count > 10 * h.shape[0]
+    against = jnp.where(stuck, jnp.maximum(against, jnp.linalg.norm(h)), against)
+    # Written so that NaN counts as negligible: it would never converge.
+    matters = below > jnp.finfo(below.dtype).eps * against
+    last = jnp.max(jnp.where(matters, index, 0))
+    first = jnp.max(jnp.where(~matters & (index <= last), index, 0))
+    return first, last
+
+
+def _iterate(state):
+    """One QR iteration on the active block, with the shift drawn from its last corner."""
+    h, q, count = state
+    first, last = _active_block(h, count)
+    a, b = h[last - 1, last - 1], h[last - 1, last]
+    c, d = h[last, last - 1], h[last, last]
+    half = (a - d) / 2
+    root = jnp.sqrt(half**2 + b * c)
+    far = jnp.where((half * root.conj()).real < 0, half - root, half + root)
+    # Wilkinson's shift; now and then another one, in case it goes in circles.
+    shift = d - jnp.where(far == 0, 0, b * c / jnp.where(far == 0, 1, far))
+    shift = jnp.where(count % 11 == 10, d + jnp.abs(c), shift)
+    start = (h, q, h[first, first] - shift, h[first + 1, first])
+    h, q, _, _ = lax.fori_loop(first, last, _rotate, start)
+    return h, q, count + 1
+
+
+def _rotate(k, state):
+    """A Givens rotation of rows and columns `k`, `k + 1` that turns `y` into zero beside `x`."""
+    h, q, x, y = state
+    n = h.shape[0]
+    size = jnp.sqrt(jnp.abs(x) ** 2 + jnp.abs(y) ** 2)
+    safe = jnp.where(size == 0, 1, size)
+    c, s = jnp.where(size == 0, 1, x / safe), y / safe
+    rotation = jnp.array([[c.conj(), s.conj()], [-s, c]])
+    back = rotation.conj().T
+    h = lax.dynamic_update_slice(h, rotation @ lax.dynamic_slice(h, (k, 0), (2, n)), (k, 0))
+    h = lax.dynamic_update_slice(h, lax.dynamic_slice(h, (0, k), (n, 2)) @ back, (0, k))
+    q = lax.dynamic_update_slice(q, lax.dynamic_slice(q, (0, k), (n, 2)) @ back, (0, k))
+    # What the columns' turn pushed below the subdiagonal is the next one's to remove.
+    return h, q, h[k + 1, k], h[jnp.minimum(k + 2, n - 1), k]
+
+
+def _triangular_eigenvectors(t):
+    """The right eigenvectors of an upper triangular matrix, as a unit upper triangular one."""
+    n = t.shape[-1]
+    index, w = jnp.arange(n), jnp.diagonal(t)
+    # Equal eigenvalues are taken apart by as much as they are uncertain.
+    limits = jnp.finfo(w.real.dtype)
+    least = jnp.maximum(limits.eps * jnp.max(jnp.abs(t)), limits.tiny)
+
+    def row(k, x):
+        i = n - 1 - k
+        gap = t[i, i] - w
+        gap = jnp.where(jnp.abs(gap) < least, least, gap)
+        above = -(jnp.where(index > i, t[i], 0) @ x) / gap
+        x = x.at[i].set(jnp.where(index > i, above, x[i]))
+        # Where eigenvalues are equal the entries grow without end: only ratios matter.
+        return x / jnp.maximum(1, jnp.abs(x[i]))[None, :]
+
+    return lax.fori_loop(0, n, row, jnp.eye(n, dtype=t.dtype))

@@ -1,0 +1,24 @@
+"""NumPyro: a regression sampled with NUTS."""
+
+import jax
+import jax.numpy as jnp
+import numpyro
+import numpyro.distributions as dist
+from numpyro.infer import MCMC, NUTS
+from report import report
+
+
+def model(x, y):
+    slope = numpyro.sample("slope", dist.Normal(0, 1).expand([3]).to_event(1))
+    noise = numpyro.sample("noise", dist.HalfNormal(1))
+    numpyro.sample("y", dist.Normal(x @ slope, noise), obs=y)
+
+
+x = jax.random.normal(jax.random.key(0), (100, 3))
+truth = jnp.array([1.0, -2.0, 0.5])
+y = x @ truth + 0.1 * jax.random.normal(jax.random.key(1), (100,))
+sampler = MCMC(NUTS(model), num_warmup=200, num_samples=200, progress_bar=False)
+sampler.run(jax.random.key(2), x, y)
+samples = sampler.get_samples()
+report("samples", samples)
+assert jnp.abs(samples["slope"].mean(0) - truth).max() < 0.1, samples["slope"].mean(0)
