@@ -287,3 +287,34 @@ impl<'a, T: CStruct> Args<'a, T> {
         ))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{fenced, sure};
+    use crate::error::{Error, invalid};
+
+    /// Takes over what `fenced` gave to C.
+    fn taken(error: *mut salus_pjrt::sys::PJRT_Error) -> Error {
+        // SAFETY: made by `into_raw`, taken once.
+        *unsafe { Box::from_raw(error.cast::<Error>()) }
+    }
+
+    #[test]
+    fn a_panic_becomes_an_error_that_says_it_is_ours() {
+        let error = taken(fenced("PJRT_Some_Slot", || panic!("no such {}", "thing")));
+        assert_eq!(error.code, salus_pjrt::sys::PJRT_Error_Code_INTERNAL);
+        assert_eq!(
+            error.message,
+            "Salus has a bug in PJRT_Some_Slot: no such thing; please report it with the program \
+             that shows it"
+        );
+        assert!(sure(|| panic!("not even this")).is_null());
+    }
+
+    #[test]
+    fn an_error_is_handed_over_and_success_is_null() {
+        assert_eq!(taken(fenced("x", || Err(invalid("why")))), invalid("why"));
+        assert!(fenced("x", || Ok(())).is_null());
+        assert!(sure(|| Err(invalid("why"))).is_null());
+    }
+}

@@ -135,7 +135,10 @@ pub(crate) fn nobody(places: &Places, named: Option<&Path>) -> Problem {
         Some(path) => vec![path.to_owned()],
         None => places.candidates(),
     };
-    let looked: Vec<_> = looked.iter().map(|p| format!("`{}`", p.display())).collect();
+    let looked: Vec<_> = looked
+        .iter()
+        .map(|p| format!("`{}`", p.display()))
+        .collect();
     Problem::new(format!("no service runs at {}", looked.join(", ")))
         .hint("`salus serve` starts one, and so does `salus run -- CMD`")
 }

@@ -38,11 +38,17 @@ pub(crate) struct Started {
 pub(crate) fn start(arguments: &serve::Arguments, socket: &Path) -> Result<Started, Problem> {
     let log = log_path(socket);
     let deadline = Instant::now() + START_TIME;
-    let cannot =
-        |e: io::Error| Problem::new(format!("a service cannot be started in the background: {e}"));
+    let cannot = |e: io::Error| {
+        Problem::new(format!(
+            "a service cannot be started in the background: {e}"
+        ))
+    };
     let (file, from) = open_log(&log).map_err(|e| {
-        Problem::new(format!("the log `{}` cannot be written: {e}", log.display()))
-            .hint("name a socket in a directory of yours with `--socket` or SALUS_SOCKET")
+        Problem::new(format!(
+            "the log `{}` cannot be written: {e}",
+            log.display()
+        ))
+        .hint("name a socket in a directory of yours with `--socket` or SALUS_SOCKET")
     })?;
     let mut announcement = launch(arguments, socket, file).map_err(cannot)?;
     if let Some(line) = read_line(&mut announcement, deadline).map_err(cannot)? {
@@ -172,5 +178,8 @@ fn tail(log: &Path, from: u64) -> String {
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
     let last = lines.len().saturating_sub(TAIL_LINES);
-    lines[last..].iter().map(|line| format!("\n  {line}")).collect()
+    lines[last..]
+        .iter()
+        .map(|line| format!("\n  {line}"))
+        .collect()
 }

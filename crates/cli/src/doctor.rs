@@ -83,11 +83,7 @@ impl Finding {
 pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     let places = Places::of_this_process();
     let loaded = Config::load(None, &places);
-    let mut findings = vec![
-        checks::library(),
-        checks::kernel(),
-        checks::config(&loaded),
-    ];
+    let mut findings = vec![checks::library(), checks::kernel(), checks::config(&loaded)];
     let config = loaded.unwrap_or_else(|_| Config::defaults(&places));
     findings.extend(checks::devices(&config));
     findings.push(checks::python());

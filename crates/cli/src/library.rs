@@ -33,9 +33,8 @@ pub(crate) fn find() -> Result<PathBuf, Problem> {
                 .iter()
                 .map(|path| format!("\n  {}", path.display()))
                 .collect();
-            Problem::new(format!("`{LIBRARY}` is missing. Looked for it at{looked}")).hint(
-                "`pip install --force-reinstall salus`, or set SALUS_LIBRARY to its path",
-            )
+            Problem::new(format!("`{LIBRARY}` is missing. Looked for it at{looked}"))
+                .hint("`pip install --force-reinstall salus`, or set SALUS_LIBRARY to its path")
         })
 }
 

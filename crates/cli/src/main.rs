@@ -7,6 +7,7 @@
 
 mod ask;
 mod background;
+mod bench;
 mod doctor;
 mod library;
 mod output;
@@ -30,7 +31,11 @@ type Outcome = Result<ExitCode, Problem>;
 const NO: ExitCode = ExitCode::FAILURE;
 
 #[derive(Parser)]
-#[command(name = "salus", version, about = "Several jobs share one accelerator, unmodified")]
+#[command(
+    name = "salus",
+    version,
+    about = "Several jobs share one accelerator, unmodified"
+)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
@@ -49,6 +54,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// End the service
     Stop(stop::Arguments),
+    /// Measure what Salus costs on this machine
+    Bench(bench::Arguments),
 
     /// A part of `salus serve`
     #[command(hide = true)]
@@ -98,6 +105,7 @@ fn main() -> ExitCode {
         Command::Ps(arguments) => ps::ps(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Stop(arguments) => stop::stop(&arguments),
+        Command::Bench(arguments) => bench::bench(&arguments),
         Command::DeviceHost => serve::device_host(),
         Command::Compiler => serve::compiler(),
         Command::Detach(arguments) => background::detach(&arguments),

@@ -100,10 +100,11 @@ pub(crate) fn ask(plugin: &Path) -> Value {
     };
     let bytes = reader.join().unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let answer = text
-        .lines()
-        .rev()
-        .find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object));
+    let answer = text.lines().rev().find_map(|line| {
+        serde_json::from_str::<Value>(line)
+            .ok()
+            .filter(Value::is_object)
+    });
     answer.unwrap_or_else(|| match status.signal() {
         Some(signal) => error(format!("crashed when it was opened (signal {signal})")),
         None => error(format!("gave no answer ({status})")),

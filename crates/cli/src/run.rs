@@ -189,7 +189,10 @@ mod tests {
 
     #[test]
     fn a_job_is_called_after_its_script() {
-        assert_eq!(name(&["python", "-u", "dir/train.py", "--x", "3"]), "train.py");
+        assert_eq!(
+            name(&["python", "-u", "dir/train.py", "--x", "3"]),
+            "train.py"
+        );
         assert_eq!(name(&["python", "-m", "pkg.train", "x"]), "pkg.train");
         assert_eq!(name(&["/usr/bin/torchrun"]), "torchrun");
         assert_eq!(name(&["./train.py"]), "train.py");

@@ -167,9 +167,8 @@ pub fn ensure_private_dir(dir: &Path, uid: u32) -> Result<(), Problem> {
         }
         return Ok(());
     };
-    Err(Problem::new(format!("`{}` {why}", dir.display())).hint(
-        "remove it if you can, or name a socket elsewhere with `--socket` or SALUS_SOCKET",
-    ))
+    Err(Problem::new(format!("`{}` {why}", dir.display()))
+        .hint("remove it if you can, or name a socket elsewhere with `--socket` or SALUS_SOCKET"))
 }
 
 /// A path that stays right after a change of directory.
@@ -287,11 +286,7 @@ mod tests {
             format!("`{}` is not a directory", link.display())
         );
         let refused = ensure_private_dir(&made, uid + 1).expect_err("somebody else's");
-        assert!(
-            refused.what.contains("belongs to user"),
-            "{}",
-            refused.what
-        );
+        assert!(refused.what.contains("belongs to user"), "{}", refused.what);
         fs::remove_dir_all(dir).expect("removed");
     }
 

@@ -386,11 +386,8 @@ impl ScriptedDevice {
                     format!("argument {index} has {bytes} bytes, the parameter is {shape:?}"),
                 ));
             }
-            let others = arguments
-                .iter()
-                .enumerate()
-                .filter(|&(other, _)| other != index);
-            if donated[index] && others.into_iter().any(|(_, other)| same(other, argument)) {
+            let same = |other: &&&ScriptedArray| Arc::ptr_eq(&other.cell, &argument.cell);
+            if donated[index] && arguments.iter().filter(same).count() > 1 {
                 return Err(error(
                     INVALID_ARGUMENT,
                     format!("argument {index} is donated and used twice"),
@@ -399,8 +396,4 @@ impl ScriptedDevice {
         }
         Ok(donated)
     }
-}
-
-fn same(a: &ScriptedArray, b: &ScriptedArray) -> bool {
-    Arc::ptr_eq(&a.cell, &b.cell)
 }

@@ -155,7 +155,8 @@ fn measure(header: &Path) -> BTreeMap<String, (usize, usize)> {
 fn c_program() -> String {
     let mut c = String::from(
         "#include <stdio.h>\n#include <stddef.h>\n#include \"pjrt_c_api.h\"\n\
-         #define AT(s, f, size) \\\n  printf(#s \" \" #f \" %zu %zu\\n\", offsetof(s, f), (size_t)(size))\n\
+         #define AT(s, f, size) \\\n\
+         printf(#s \" \" #f \" %zu %zu\\n\", offsetof(s, f), (size_t)(size))\n\
          int main(void) {\n",
     );
     for layout in ALL.iter().filter(|layout| !is_layouts(layout.name)) {

@@ -21,11 +21,15 @@ pub(super) fn measure(
 ) -> Result<Vec<Finding>, Problem> {
     let (block, count) = (run.pace.block(), run.pace.rounds(row));
     let warm = run.pace.warm();
-    let prepared = run.sides()?.prepare(row.name, warm)?;
-    let rounds = take(run, row, count, |run, side| {
-        run.sides()?.block(side, row.name, block)
-    })?;
-    run.sides()?.drop_row(row.name)?;
+    let (sides, progress) = run.sides()?;
+    let prepared = sides.prepare(row.name, warm)?;
+    let rounds = Rounds::take(
+        count,
+        SIDES,
+        |done| progress.rounds(done, count),
+        |side| sides.block(side, row.name, block),
+    )?;
+    sides.drop_row(row.name)?;
 
     let comparison = Comparison::of(
         &rounds.ratios(SALUS, DIRECT, key)?,
@@ -63,15 +67,4 @@ pub(super) fn measure(
         }),
         ..Finding::of(row)
     }])
-}
-
-/// Rounds of the three sides, with progress.
-pub(super) fn take(
-    run: &mut Run<'_>,
-    _row: &Row,
-    count: usize,
-    part: impl Fn(&mut Run<'_>, usize) -> Result<serde_json::Value, Problem>,
-) -> Result<Rounds, Problem> {
-    let _ = (run, count, part);
-    Err(Problem::new("to be replaced"))
 }

@@ -47,7 +47,10 @@ impl<R: Read + AsFd> Lines<R> {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            match poll(&mut [PollFd::new(&self.from, PollFlags::IN)], Some(&timeout)) {
+            match poll(
+                &mut [PollFd::new(&self.from, PollFlags::IN)],
+                Some(&timeout),
+            ) {
                 Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
                 Ok(_) => return Ok(()),
                 Err(rustix::io::Errno::INTR) => {}
@@ -81,7 +84,9 @@ mod tests {
     #[test]
     fn nobody_waits_for_ever() {
         let (reader, _writer) = io::pipe().expect("a pipe");
-        let late = Lines::new(reader).next(Duration::ZERO).expect_err("nothing comes");
+        let late = Lines::new(reader)
+            .next(Duration::ZERO)
+            .expect_err("nothing comes");
         assert_eq!(late.kind(), io::ErrorKind::TimedOut);
     }
 }

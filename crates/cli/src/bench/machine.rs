@@ -207,7 +207,13 @@ mod tests {
     #[test]
     fn grandchildren_are_ours_and_siblings_are_not() {
         let one = |parent| Process { parent, ticks: 1 };
-        let all = BTreeMap::from([(1, one(0)), (5, one(1)), (6, one(5)), (7, one(6)), (8, one(1))]);
+        let all = BTreeMap::from([
+            (1, one(0)),
+            (5, one(1)),
+            (6, one(5)),
+            (7, one(6)),
+            (8, one(1)),
+        ]);
         assert_eq!(descendants(&all, 5), [5, 6, 7]);
         assert_eq!(own_ticks(&all, 5), 3);
     }

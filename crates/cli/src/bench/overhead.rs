@@ -46,13 +46,13 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// The processes that take turns; started when the first row needs them.
-    pub(super) fn sides(&mut self) -> Result<&mut Sides, Problem> {
+    /// The processes that take turns, started when the first row needs them, and the progress.
+    pub(super) fn sides(&mut self) -> Result<(&mut Sides, &Progress), Problem> {
         let sides = match self.sides.take() {
             Some(sides) => sides,
             None => Sides::start(self.setup)?,
         };
-        Ok(self.sides.insert(sides))
+        Ok((self.sides.insert(sides), &self.progress))
     }
 
     fn row(&mut self, row: &'static Row) -> Result<Vec<Finding>, Problem> {

@@ -75,7 +75,10 @@ impl Kept {
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
         let last = lines.len().saturating_sub(TAIL_LINES);
-        let tail: String = lines[last..].iter().map(|line| format!("\n  {line}")).collect();
+        let tail: String = lines[last..]
+            .iter()
+            .map(|line| format!("\n  {line}"))
+            .collect();
         Problem::new(format!("{what}{ended}{tail}"))
     }
 }
@@ -112,7 +115,10 @@ impl Scratch {
             Problem::new(format!("`{}` cannot be used: {e}", path.display()))
                 .hint("TMPDIR names another place for temporary files")
         };
-        DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(failed)?;
         let guard = peers::start_guard(&path).map_err(failed)?;
         Ok(Self {
             path,

@@ -20,7 +20,10 @@ pub(super) struct Progress {
 impl Progress {
     pub(super) fn new(rows: &[&'static Row], pace: Pace) -> Self {
         Self {
-            rows: rows.iter().map(|row| (row.name, pace.seconds(row))).collect(),
+            rows: rows
+                .iter()
+                .map(|row| (row.name, pace.seconds(row)))
+                .collect(),
             row: 0,
             expected: 0.0,
             began: Instant::now(),

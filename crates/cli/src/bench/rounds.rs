@@ -5,8 +5,6 @@
 //! nobody always follows the same neighbour. A round in which others kept the machine busy is thrown
 //! away and repeated, a limited number of times.
 
-use std::time::Duration;
-
 use salus_daemon::config::Problem;
 use serde_json::{Value, json};
 
@@ -15,8 +13,6 @@ use super::stats::Random;
 
 /// More than this in other processes' hands spoils a round on two cores.
 const FOREIGN_CORES: f64 = 0.15;
-/// Between parts: lets threads of the last one go to sleep.
-const SETTLE: Duration = Duration::from_millis(20);
 
 /// What was measured, round by round.
 #[derive(Debug, Default)]
@@ -47,7 +43,6 @@ impl Rounds {
             let mut samples = vec![Value::Null; parts];
             let before = Load::now();
             for index in orders.next() {
-                std::thread::sleep(SETTLE);
                 samples[index] = part(index)?;
             }
             let foreign = Load::now().since(before);
@@ -65,9 +60,9 @@ impl Rounds {
     pub(super) fn column(&self, part: usize, key: &str) -> Result<Vec<f64>, Problem> {
         let number = |round: &Round| {
             let sample = &round.samples[part];
-            sample[key].as_f64().ok_or_else(|| {
-                Problem::new(format!("a block gave no number `{key}` but {sample}"))
-            })
+            sample[key]
+                .as_f64()
+                .ok_or_else(|| Problem::new(format!("a block gave no number `{key}` but {sample}")))
         };
         self.kept.iter().map(number).collect()
     }
@@ -94,13 +89,19 @@ impl Rounds {
         let loaded = self.kept.iter().filter(|r| r.foreign.cores > FOREIGN_CORES);
         match loaded.count() {
             0 => {}
-            n => remark.push_str(&format!(" (above {FOREIGN_CORES} in {n} rounds: not quiet)")),
+            n => remark.push_str(&format!(
+                " (above {FOREIGN_CORES} in {n} rounds: not quiet)"
+            )),
         }
         remark
     }
 
     fn mean(&self, of: impl Fn(&Foreign) -> f64) -> f64 {
-        self.kept.iter().map(|round| of(&round.foreign)).sum::<f64>() / self.kept.len() as f64
+        self.kept
+            .iter()
+            .map(|round| of(&round.foreign))
+            .sum::<f64>()
+            / self.kept.len() as f64
     }
 
     /// Everything, with the parts under their names.

@@ -191,7 +191,7 @@ fn plugin(probe: &Value) -> Result<PathBuf, Problem> {
         .into_iter()
         .flatten()
         .collect();
-    salus_device::find_plugin("cpu", &directories).map_err(|error| {
+    salus_device::discover::find_plugin("cpu", &directories).map_err(|error| {
         match error.message.split_once("\n\nhint: ") {
             Some((what, _)) => Problem::new(what)
                 .hint("`pip install xla-cpu-pjrt` with the same Python that runs the bench"),

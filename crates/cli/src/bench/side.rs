@@ -19,6 +19,8 @@ use super::setup::{Route, Setup};
 const PREPARE_TIME: Duration = Duration::from_secs(300);
 /// What a block may take beyond the time it was given: its last steps, and a slow machine.
 const BLOCK_TIME: Duration = Duration::from_secs(120);
+/// Before a block: lets the threads of whoever worked last go to sleep.
+const SETTLE: Duration = Duration::from_millis(20);
 
 /// Positions in [`Sides::all`] and in the samples of a round.
 pub(super) const DIRECT: usize = 0;
@@ -74,6 +76,7 @@ impl Sides {
         row: &str,
         time: Duration,
     ) -> Result<Value, Problem> {
+        std::thread::sleep(SETTLE);
         let command = json!({ "do": "block", "row": row, "seconds": time.as_secs_f64() });
         self.all[side].ask(&command, time + BLOCK_TIME)
     }
@@ -115,8 +118,8 @@ impl Side {
             Err(e) => e.to_string(),
         };
         let side = self.name;
-        Err(self.process.problem(&format!(
-            "the side `{side}` did not do {command}: {what}"
-        )))
+        Err(self
+            .process
+            .problem(&format!("the side `{side}` did not do {command}: {what}")))
     }
 }

@@ -37,8 +37,11 @@ pub(super) fn kernel() -> Finding {
     let release = uname.release().to_string_lossy();
     match salus_channel::Segment::create(4096, false) {
         Ok(_) => Finding::good("kernel", format!("Linux {release}, sealed memfd works")),
-        Err(e) => Finding::bad("kernel", format!("Linux {release}, memfd does not work: {e}"))
-            .advice("Linux 3.17 or newer, and a container that does not forbid memfd_create"),
+        Err(e) => Finding::bad(
+            "kernel",
+            format!("Linux {release}, memfd does not work: {e}"),
+        )
+        .advice("Linux 3.17 or newer, and a container that does not forbid memfd_create"),
     }
 }
 
@@ -111,7 +114,8 @@ print('Python ' + sys.version.split()[0], *(f'{n} {v(n)}' for n in ('jax','jaxli
 
 /// The Python that a job would probably be run with.
 pub(super) fn python() -> Finding {
-    let in_venv = std::env::var_os("VIRTUAL_ENV").map(|venv| PathBuf::from(venv).join("bin/python"));
+    let in_venv =
+        std::env::var_os("VIRTUAL_ENV").map(|venv| PathBuf::from(venv).join("bin/python"));
     let beside = std::env::current_exe()
         .ok()
         .and_then(|exe| Some(exe.parent()?.join("python")));

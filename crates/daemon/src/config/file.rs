@@ -64,11 +64,7 @@ impl<'a> Section<'a> {
                 });
             }
         }
-        Ok(Self {
-            file,
-            table,
-            start,
-        })
+        Ok(Self { file, table, start })
     }
 
     pub(super) fn check_version(&self) -> Result<(), Problem> {
@@ -97,7 +93,10 @@ impl<'a> Section<'a> {
     }
 
     fn not_a(&self, key: &str, found: &DeValue<'_>, due: impl fmt::Display) -> Problem {
-        self.wrong(key, format!("`{key}` is {}, and {due} is due", shown(found)))
+        self.wrong(
+            key,
+            format!("`{key}` is {}, and {due} is due", shown(found)),
+        )
     }
 
     pub(super) fn section(&self, name: &'static str) -> Result<Option<Section<'a>>, Problem> {
@@ -123,15 +122,19 @@ impl<'a> Section<'a> {
 
     /// A path; `~/` is the home directory, because a shell does not see this one.
     pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, Problem> {
-        Ok(self
-            .text(key)?
-            .map(|text| match (text.strip_prefix("~/"), std::env::home_dir()) {
+        Ok(self.text(key)?.map(
+            |text| match (text.strip_prefix("~/"), std::env::home_dir()) {
                 (Some(below), Some(home)) => home.join(below),
                 _ => absolute(Path::new(text)),
-            }))
+            },
+        ))
     }
 
-    pub(super) fn number(&self, key: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, Problem> {
+    pub(super) fn number(
+        &self,
+        key: &str,
+        range: RangeInclusive<i64>,
+    ) -> Result<Option<i64>, Problem> {
         let Some(value) = self.value(key) else {
             return Ok(None);
         };

@@ -94,11 +94,21 @@ count = 3
 #[test]
 fn children_read_what_the_supervisor_wrote() {
     let mut config = parse("schema_version = 1").expect("it is right");
-    config.plugin_options.insert("n".into(), PluginOption::Int(2));
-    config.plugin_options.insert("f".into(), PluginOption::Float(0.5));
-    config.plugin_options.insert("b".into(), PluginOption::Bool(true));
-    config.plugin_options.insert("i".into(), PluginOption::Ints(vec![1, 2]));
-    config.plugin_options.insert("t".into(), PluginOption::Text("2".into()));
+    config
+        .plugin_options
+        .insert("n".into(), PluginOption::Int(2));
+    config
+        .plugin_options
+        .insert("f".into(), PluginOption::Float(0.5));
+    config
+        .plugin_options
+        .insert("b".into(), PluginOption::Bool(true));
+    config
+        .plugin_options
+        .insert("i".into(), PluginOption::Ints(vec![1, 2]));
+    config
+        .plugin_options
+        .insert("t".into(), PluginOption::Text("2".into()));
     let settings = config.host_settings("/x/plugin.so".into());
     let text = serde_json::to_string(&settings).expect("it can be written");
     let read: HostSettings = serde_json::from_str(&text).expect("it can be read");

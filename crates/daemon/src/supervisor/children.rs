@@ -98,10 +98,7 @@ impl Supervisor {
     /// Looks which children ended.
     pub(super) fn on_children(&mut self, now: Instant) {
         for ended in self.compilers.reap(now) {
-            log::warn(format_args!(
-                "compiler {} ended: {}",
-                ended.id, ended.how
-            ));
+            log::warn(format_args!("compiler {} ended: {}", ended.id, ended.how));
             if let Some(host) = &mut self.host {
                 let compiler = ended.id;
                 let how = ended.how;

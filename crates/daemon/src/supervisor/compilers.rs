@@ -107,6 +107,8 @@ impl Compilers {
     }
 
     pub(super) fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
-        self.running.iter_mut().map(|compiler| &mut compiler.process)
+        self.running
+            .iter_mut()
+            .map(|compiler| &mut compiler.process)
     }
 }

@@ -9,9 +9,7 @@
 use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{
-    DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt,
-};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -73,10 +71,11 @@ impl Endpoint {
             Ok((stream, _)) => Ok(Some(stream)),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(None),
             // The peer went away while it waited, or a signal came: not the listener's trouble.
-            Err(e) if matches!(
-                e.kind(),
-                io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
-            ) =>
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                ) =>
             {
                 Ok(None)
             }
@@ -226,7 +225,10 @@ mod tests {
         let dir = scratch("stale");
         let path = dir.join("s.sock");
         drop(UnixListener::bind(&path).expect("bound"));
-        assert!(path.exists(), "std leaves the file, as a killed service does");
+        assert!(
+            path.exists(),
+            "std leaves the file, as a killed service does"
+        );
         let live = Endpoint::open(&path, true).expect("the stale one is removed");
         UnixStream::connect(&path).expect("it listens");
         let mode = fs::metadata(&path).expect("there").mode() & 0o777;

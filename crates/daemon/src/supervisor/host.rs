@@ -192,10 +192,7 @@ mod tests {
             .map(|i| deaths.record(start + Duration::from_secs(10 * i)))
             .map(|pause| pause.map(|p| p.as_millis()))
             .collect();
-        assert_eq!(
-            pauses,
-            [Some(100), Some(200), Some(400), Some(800), None]
-        );
+        assert_eq!(pauses, [Some(100), Some(200), Some(400), Some(800), None]);
     }
 
     #[test]

@@ -115,6 +115,11 @@ impl Supervisor {
 
     /// Hands the jobs that wait to the device host, as many as it takes now.
     pub(super) fn adopt_waiting(&mut self, now: Instant) {
+        if self.connections.waiting().is_empty() {
+            return;
+        }
+        // A device host that has just died would take them with it.
+        self.on_control(now);
         for id in self.connections.waiting() {
             let Some(host) = self.host.as_mut().filter(|host| host.is_open()) else {
                 return;

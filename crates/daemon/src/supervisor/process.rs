@@ -80,9 +80,9 @@ impl Launcher {
         if std::env::var_os(QUIET.0).is_none() {
             command.env(QUIET.0, QUIET.1);
         }
-        let child = command.spawn().map_err(|e| {
-            io::Error::new(e.kind(), format!("`{}`: {e}", self.program.display()))
-        })?;
+        let child = command
+            .spawn()
+            .map_err(|e| io::Error::new(e.kind(), format!("`{}`: {e}", self.program.display())))?;
         Ok((Process { child, ended: None }, ours))
     }
 }

@@ -1,0 +1,193 @@
+//! A step whose result is read each time: the time that Salus adds, in round trips of a bare socket.
+//!
+//! The bare round trip is a fourth part of every round, measured between this process and an echo.
+//! What a round trip costs depends on what the cores did before it (measurements on virtual machines
+//! differ eightfold), so it is taken under three conditions: after a pause as long as the step, as a
+//! job waits while the device works; after as much work; and in a tight loop. The first is the one
+//! that the target is about.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use salus_daemon::config::Problem;
+use serde_json::{Value, json};
+
+use super::blocks::NAMES;
+use super::overhead::Run;
+use super::peers::{PING_BYTES, start_echo};
+use super::report::{Finding, microseconds};
+use super::rounds::Rounds;
+use super::rows::Row;
+use super::side::{AGAIN, DIRECT, SALUS, SIDES};
+use super::stats::{Spread, Verdict, estimate, median};
+
+/// The part of a round after those of the sides.
+const PING: usize = SIDES;
+/// The mean, not the median of a block: a loop's speed is the mean, and so is what a slow round trip
+/// now and then costs.
+const STEP: &str = "step_us";
+const ROUND_TRIP: &str = "pause_us";
+/// An echo that does not answer within this never will.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+pub(super) fn measure(
+    run: &mut Run<'_>,
+    row: &'static Row,
+    target: f64,
+) -> Result<Vec<Finding>, Problem> {
+    let (block, count) = (run.pace.block(), run.pace.rounds(row));
+    let warm = run.pace.warm();
+    let mut echo = Echo::start()?;
+    let (sides, progress) = run.sides()?;
+    let prepared = sides.prepare(row.name, warm)?;
+    let first = sides.block(DIRECT, row.name, block)?;
+    let mut step = Duration::from_secs_f64(first[STEP].as_f64().unwrap_or(0.0).max(0.0) / 1e6);
+    let rounds = Rounds::take(
+        count,
+        SIDES + 1,
+        |done| progress.rounds(done, count),
+        |part| {
+            if part == PING {
+                return echo.block(block, step);
+            }
+            let sample = sides.block(part, row.name, block)?;
+            if let (DIRECT, Some(us)) = (part, sample[STEP].as_f64()) {
+                step = Duration::from_secs_f64(us / 1e6);
+            }
+            Ok(sample)
+        },
+    )?;
+    sides.drop_row(row.name)?;
+    Ok(vec![finding(row, target, &rounds, &prepared)?])
+}
+
+fn finding(
+    row: &'static Row,
+    target: f64,
+    rounds: &Rounds,
+    prepared: &Value,
+) -> Result<Finding, Problem> {
+    let differences = |part: usize| -> Result<Vec<f64>, Problem> {
+        let (one, direct) = (rounds.column(part, STEP)?, rounds.column(DIRECT, STEP)?);
+        Ok(one.iter().zip(&direct).map(|(a, b)| a - b).collect())
+    };
+    let (added, floor) = (differences(SALUS)?, differences(AGAIN)?);
+    let trips = rounds.column(PING, ROUND_TRIP)?;
+    let in_trips = estimate(trips.len(), |draw| {
+        let middle = |column: &[f64]| median(draw.iter().map(|&i| column[i]));
+        (middle(&added) - middle(&floor)) / middle(&trips)
+    });
+    let direct_us = median(rounds.column(DIRECT, STEP)?.into_iter());
+    let (added, floor, trip) = (Spread::of(&added), Spread::of(&floor), Spread::of(&trips));
+    let other =
+        |key: &str| -> Result<f64, Problem> { Ok(median(rounds.column(PING, key)?.into_iter())) };
+    let (tight_us, busy_us) = (other("tight_us")?, other("busy_us")?);
+    let mut names = NAMES.to_vec();
+    names.push("round_trip");
+    Ok(Finding {
+        measured: format!(
+            "{:.2} [{:.2}, {:.2}]",
+            in_trips.value, in_trips.low, in_trips.high
+        ),
+        floor: format!("{:.2}", floor.median / trip.median),
+        target: format!("≤ {target}"),
+        verdict: Verdict::at_most(in_trips, target),
+        detail: format!(
+            "direct {}, Salus adds {} (p15–p85 {:.0}–{:.0}), direct/direct {}; \
+             round trip {} after a pause as long, {} after as much work, {} in a tight loop; {}",
+            microseconds(direct_us),
+            microseconds(added.median),
+            added.p15,
+            added.p85,
+            microseconds(floor.median),
+            microseconds(trip.median),
+            microseconds(busy_us),
+            microseconds(tight_us),
+            rounds.remark(),
+        ),
+        numbers: json!({
+            "unit": "round trips",
+            "target": target,
+            "measured": in_trips.json(),
+            "direct_us": direct_us,
+            "salus_added_us": added.json(),
+            "direct_added_us": floor.json(),
+            "round_trip_us": {
+                "pause": trip.json(),
+                "busy": busy_us,
+                "tight": tight_us,
+            },
+            "arguments": prepared["arguments"],
+            "rounds": rounds.json(&names),
+        }),
+        ..Finding::of(row)
+    })
+}
+
+/// A process that sends back what it gets.
+struct Echo {
+    child: Child,
+    socket: UnixStream,
+}
+
+impl Echo {
+    fn start() -> Result<Self, Problem> {
+        let started = start_echo().and_then(|(child, socket)| {
+            socket.set_read_timeout(Some(ANSWER_TIME))?;
+            Ok(Self { child, socket })
+        });
+        started.map_err(|e| Problem::new(format!("the echo cannot be started: {e}")))
+    }
+
+    /// Half of `time` for pings with pauses, a quarter each for the other conditions.
+    fn block(&mut self, time: Duration, step: Duration) -> Result<Value, Problem> {
+        let mut measure = || -> io::Result<Value> {
+            // Untimed: the echo's first answer after a long sleep is no example.
+            self.pings(time / 10, || {})?;
+            let pause = self.pings(time / 2, || std::thread::sleep(step))?;
+            let busy = self.pings(time / 4, || {
+                let begin = Instant::now();
+                while begin.elapsed() < step {
+                    std::hint::spin_loop();
+                }
+            })?;
+            let tight = self.pings(time / 4, || {})?;
+            Ok(json!({
+                ROUND_TRIP: mean(&pause),
+                "pause_median_us": median(pause.iter().copied()),
+                "busy_us": mean(&busy),
+                "tight_us": mean(&tight),
+                "pings": pause.len(),
+            }))
+        };
+        measure().map_err(|e| Problem::new(format!("the echo does not answer: {e}")))
+    }
+
+    /// Round trips in µs, each after whatever comes `between`.
+    fn pings(&mut self, time: Duration, between: impl Fn()) -> io::Result<Vec<f64>> {
+        let mut trips = Vec::new();
+        let mut ping = [0; PING_BYTES];
+        let end = Instant::now() + time;
+        while trips.is_empty() || Instant::now() < end {
+            between();
+            let sent = Instant::now();
+            self.socket.write_all(&ping)?;
+            self.socket.read_exact(&mut ping)?;
+            trips.push(sent.elapsed().as_secs_f64() * 1e6);
+        }
+        Ok(trips)
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len() as f64
+}

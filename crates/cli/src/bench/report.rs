@@ -1,0 +1,237 @@
+//! What the run found: a table for people, and all numbers for programs.
+
+use salus_daemon::config::Problem;
+use serde_json::{Map, Value, json};
+
+use super::rows::{Pace, Row};
+use super::stats::{Interval, Verdict};
+
+/// One line of the table.
+#[derive(Debug)]
+pub(super) struct Finding {
+    pub(super) row: String,
+    pub(super) what: String,
+    pub(super) measured: String,
+    /// What the same comparison gives between equals.
+    pub(super) floor: String,
+    pub(super) target: String,
+    pub(super) verdict: Verdict,
+    /// What one would ask next, in one line.
+    pub(super) detail: String,
+    /// Everything, for the JSON.
+    pub(super) numbers: Value,
+}
+
+impl Finding {
+    /// A finding of this row, with everything measured still to be filled in.
+    pub(super) fn of(row: &Row) -> Self {
+        Self {
+            row: row.name.into(),
+            what: row.what.into(),
+            measured: "-".into(),
+            floor: "-".into(),
+            target: "-".into(),
+            verdict: Verdict::Failed,
+            detail: String::new(),
+            numbers: json!({}),
+        }
+    }
+
+    pub(super) fn failed(row: &Row, problem: &Problem) -> Self {
+        let first = problem.what.lines().next().unwrap_or_default();
+        Self {
+            detail: first.into(),
+            numbers: json!({ "error": problem.what }),
+            ..Self::of(row)
+        }
+    }
+
+    fn json(&self) -> Value {
+        let mut object = Map::new();
+        for (key, text) in [("row", &self.row), ("what", &self.what)] {
+            object.insert(key.into(), json!(text));
+        }
+        object.insert("verdict".into(), json!(self.verdict.as_str()));
+        if let Value::Object(numbers) = &self.numbers {
+            object.extend(numbers.clone());
+        }
+        Value::Object(object)
+    }
+}
+
+pub(super) fn json(machine: &Value, pace: Pace, findings: &[Finding]) -> String {
+    let report = json!({
+        "bench": "overhead",
+        "machine": machine,
+        "quick": pace.quick,
+        "block_seconds": pace.block().as_secs_f64(),
+        "rows": findings.iter().map(Finding::json).collect::<Vec<_>>(),
+    });
+    format!("{report:#}\n")
+}
+
+pub(super) fn table(machine: &Value, pace: Pace, findings: &[Finding]) -> String {
+    let mut out = header(machine);
+    if pace.quick {
+        out.push_str("quick: few short rounds, which show that it runs and resolve nothing\n");
+    }
+    out.push('\n');
+    let titles = [
+        "ROW",
+        "MEASURED",
+        "NOISE FLOOR",
+        "TARGET",
+        "VERDICT",
+        "WHAT",
+    ];
+    let mut lines = vec![titles.map(String::from)];
+    lines.extend(findings.iter().map(|finding| {
+        let verdict = finding.verdict.as_str().to_owned();
+        let Finding {
+            row,
+            measured,
+            floor,
+            target,
+            what,
+            ..
+        } = finding;
+        [row, measured, floor, target, &verdict, what].map(String::clone)
+    }));
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max();
+    let widths: Vec<usize> = (0..titles.len()).map(|c| width(c).unwrap_or(0)).collect();
+    for (number, line) in lines.iter().enumerate() {
+        let mut text = String::new();
+        for (cell, width) in line.iter().zip(&widths) {
+            text.push_str(cell);
+            text.push_str(&" ".repeat(width + 2 - cell.chars().count()));
+        }
+        out.push_str(text.trim_end());
+        out.push('\n');
+        if let Some(finding) = number.checked_sub(1).and_then(|i| findings.get(i)) {
+            out.push_str(&format!("    {}\n", finding.detail));
+        }
+    }
+    out.push_str(LEGEND);
+    out
+}
+
+const LEGEND: &str = "\n\
+    Measured: median over the rounds, divided by the noise floor where both are ratios, and in \
+    brackets where it\nlies with 95 % confidence. Noise floor: the same between two processes that \
+    both use the plugin directly\n(copies: between two copies). Met and missed: the whole interval \
+    is on that side of the target.\n";
+
+fn header(machine: &Value) -> String {
+    let field = |key: &str| match &machine[key] {
+        Value::String(text) => text.clone(),
+        Value::Null => "unknown".into(),
+        other => other.to_string(),
+    };
+    format!(
+        "salus {} against xla-cpu-pjrt {} directly, pool of {} threads, 1 device\n\
+         {}, {} cores, Linux {}\n\
+         JAX {}, jaxlib {}, Flax {}, Optax {}, Python {}\n\
+         {}\n",
+        field("salus"),
+        field("plugin_version"),
+        field("pool_threads"),
+        field("cpu"),
+        field("cores"),
+        field("kernel"),
+        field("jax"),
+        field("jaxlib"),
+        field("flax"),
+        field("optax"),
+        field("python"),
+        field("date"),
+    )
+}
+
+/// `1.012 [1.004, 1.021]`.
+pub(super) fn ratio(interval: Interval) -> String {
+    let Interval { value, low, high } = interval;
+    format!("{value:.3} [{low:.3}, {high:.3}]")
+}
+
+/// `84 µs`, `1.24 ms`, `3.35 s`.
+pub(super) fn microseconds(us: f64) -> String {
+    match us.abs() {
+        x if x < 100.0 => format!("{us:.1} µs"),
+        x if x < 1e3 => format!("{us:.0} µs"),
+        x if x < 1e6 => format!("{:.2} ms", us / 1e3),
+        _ => format!("{:.2} s", us / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::ROWS;
+    use super::*;
+
+    const PACE: Pace = Pace {
+        quick: true,
+        pairs: None,
+    };
+
+    fn findings() -> Vec<Finding> {
+        let interval = Interval {
+            value: 1.0123,
+            low: 1.0041,
+            high: 1.0194,
+        };
+        let met = Finding {
+            measured: ratio(interval),
+            floor: "0.998".into(),
+            target: "≤ 1.02".into(),
+            verdict: Verdict::Met,
+            detail: "direct 10.80 ms, Salus 10.93 ms".into(),
+            numbers: json!({ "target": 1.02, "measured": interval.json() }),
+            ..Finding::of(&ROWS[0])
+        };
+        let problem = Problem::new("the side `salus` ended\n  Traceback");
+        vec![met, Finding::failed(&ROWS[2], &problem)]
+    }
+
+    #[test]
+    fn a_table_for_people() {
+        let text = table(&json!({ "salus": "0.1.0", "cores": 2 }), PACE, &findings());
+        let body: Vec<&str> = text.lines().skip(6).take(5).collect();
+        assert_eq!(
+            body.join("\n"),
+            "\
+ROW            MEASURED              NOISE FLOOR  TARGET  VERDICT  WHAT
+step_10ms_mlp  1.012 [1.004, 1.019]  0.998        ≤ 1.02  met      training step of about 10 ms, MLP, loss read every 10 steps
+    direct 10.80 ms, Salus 10.93 ms
+step_1ms       -                     -            -       failed   step of about 1 ms, loss read every 100 steps
+    the side `salus` ended"
+        );
+        assert!(text.starts_with("salus 0.1.0 against xla-cpu-pjrt unknown directly"));
+    }
+
+    #[test]
+    fn json_for_programs() {
+        let text = json(&json!({ "cores": 2 }), PACE, &findings());
+        let report: Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(report["rows"][0]["row"], "step_10ms_mlp");
+        assert_eq!(report["rows"][0]["verdict"], "met");
+        assert_eq!(report["rows"][0]["measured"]["ci95"][1], 1.0194);
+        assert_eq!(
+            report["rows"][1]["error"],
+            "the side `salus` ended\n  Traceback"
+        );
+        assert_eq!(report["machine"]["cores"], 2);
+    }
+
+    #[test]
+    fn times() {
+        for (us, text) in [
+            (8.44, "8.4 µs"),
+            (-12.0, "-12.0 µs"),
+            (841.2, "841 µs"),
+            (1_240.0, "1.24 ms"),
+            (3_350_000.0, "3.35 s"),
+        ] {
+            assert_eq!(microseconds(us), text);
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! The commands as a person uses them, on a device that computes nothing.
+//!
+//! Nothing sleeps: commands return when they are done, and processes are waited for by the kernel's
+//! word on them, with a deadline.
+
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use serde_json::Value;
+
+/// What takes longer hangs.
+const PATIENCE_SECONDS: i64 = 30;
+
+/// A user's surroundings, with nothing in them but a configuration.
+struct Home {
+    dir: PathBuf,
+}
+
+impl Home {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("salus-cli-{}-{number}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir(&dir).expect("the temporary directory can be written");
+        fs::write(dir.join("lib.so"), "").expect("written");
+        let home = Self { dir };
+        home.configure("schema_version = 1\n[device]\ndevice = \"scripted\"\n");
+        home
+    }
+
+    fn configure(&self, text: &str) {
+        fs::write(self.dir.join("salus.toml"), text).expect("written");
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.join("salus/salus.sock")
+    }
+
+    fn salus(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_salus"));
+        command
+            .args(arguments)
+            .env("XDG_RUNTIME_DIR", &self.dir)
+            .env("TMPDIR", &self.dir)
+            .env("SALUS_CONFIG", self.dir.join("salus.toml"))
+            .env("SALUS_CACHE_DIR", self.dir.join("cache"))
+            .env("SALUS_LIBRARY", self.dir.join("lib.so"))
+            .env_remove("SALUS_SOCKET")
+            .env_remove("SALUS_NAME")
+            .env_remove("SALUS_IDLE_SECONDS")
+            .env_remove("PYTHONPATH")
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Done {
+        Done::of(self.salus(arguments).output().expect("it can be started"))
+    }
+
+    fn report(&self) -> Value {
+        let done = self.run(&["ps", "-o", "json"]);
+        assert_eq!(done.code, 0, "{}", done.err);
+        serde_json::from_str(&done.out).expect("it is JSON")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = self.salus(&["stop"]).output();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+struct Done {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Done {
+    fn of(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).expect("it is text");
+        Self {
+            code: output.status.code().expect("no signal ended it"),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+}
+
+/// A process that can be waited for, though it is not our child.
+fn watch(pid: &Value) -> (Pid, OwnedFd) {
+    let number = i32::try_from(pid.as_i64().expect("it is a number")).expect("it is a pid");
+    let pid = Pid::from_raw(number).expect("it is a pid");
+    (pid, pidfd_open(pid, PidfdFlags::empty()).expect("it runs"))
+}
+
+#[track_caller]
+fn wait_for_end((_, process): &(Pid, OwnedFd)) {
+    let timeout = Timespec {
+        tv_sec: PATIENCE_SECONDS,
+        tv_nsec: 0,
+    };
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let ready = poll(&mut fds, Some(&timeout)).expect("it can be waited for");
+    assert_eq!(ready, 1, "it still runs");
+}
+
+#[test]
+fn without_a_service_ps_and_stop_say_no() {
+    let home = Home::new();
+    for command in ["ps", "stop"] {
+        let done = home.run(&[command]);
+        assert_eq!(done.code, 1);
+        assert_eq!(done.out, "");
+        assert!(done.err.starts_with("error: no service runs at `"));
+        let hint = "\n\nhint: `salus serve` starts one, and so does `salus run -- CMD`\n";
+        assert!(done.err.ends_with(hint), "{}", done.err);
+    }
+}
+
+#[test]
+fn a_typing_error_in_the_configuration_stops_the_start() {
+    let home = Home::new();
+    home.configure("schema_version = 1\n[device]\nlaens = 2\n");
+    let done = home.run(&["serve"]);
+    assert_eq!(done.code, 2);
+    let file = home.dir.join("salus.toml");
+    assert_eq!(
+        done.err,
+        format!(
+            "error: {}, line 3: `laens` is not a key of [device]\n\nhint: did you mean `lanes`?\n",
+            file.display()
+        )
+    );
+}
+
+#[test]
+fn a_device_that_is_not_there_is_an_error_with_its_reason() {
+    let home = Home::new();
+    let done = home.run(&["serve", "--device", "/nonexistent/plugin.so"]);
+    assert_eq!(done.code, 2);
+    assert!(
+        done.err.contains("no plugin at /nonexistent/plugin.so"),
+        "{}",
+        done.err
+    );
+    assert!(!home.socket().exists());
+}
+
+#[test]
+fn a_file_that_is_no_plugin_ends_the_service_and_is_named() {
+    let home = Home::new();
+    let plugin = home.dir.join("lib.so");
+    let plugin = plugin.to_str().expect("it is text");
+    let done = home.run(&["serve", "--device", plugin]);
+    assert_eq!(done.code, 2, "{}", done.err);
+    let expected = format!("\nerror: the device `{plugin}` cannot be opened: ");
+    assert!(done.err.contains(&expected), "{}", done.err);
+    assert!(!home.socket().exists());
+}
+
+#[test]
+fn run_starts_a_service_says_so_and_tells_the_command() {
+    let home = Home::new();
+    let script = "echo $SALUS_SOCKET $SALUS_NAME $JAX_PLATFORMS $SALUS_LIBRARY; \
+                  test -f ${PYTHONPATH%%:*}/jax_plugins/salus/__init__.py; exit $((7 + $?))";
+    let done = home.run(&["run", "--", "sh", "-c", script]);
+    assert_eq!(done.code, 7, "{}", done.err);
+    let socket = home.socket();
+    let library = home.dir.join("lib.so");
+    assert_eq!(
+        done.out,
+        format!("{} sh salus,cpu {}\n", socket.display(), library.display())
+    );
+    assert_eq!(
+        done.err,
+        format!(
+            "salus: started a service for this user at {}, it ends after 10 min without jobs; \
+             log: {}\n",
+            socket.display(),
+            socket.with_extension("log").display()
+        )
+    );
+    let again = home.run(&[
+        "run",
+        "--name",
+        "mine",
+        "--",
+        "sh",
+        "-c",
+        "echo $SALUS_NAME",
+    ]);
+    assert_eq!((again.code, again.out.as_str()), (0, "mine\n"));
+    assert_eq!(again.err, "", "the service is there already");
+    let service = watch(&home.report()["service"]["pid"]);
+    let stopped = home.run(&["stop"]);
+    assert_eq!(stopped.code, 0);
+    assert!(
+        stopped.err.ends_with("has ended; no session was open\n"),
+        "{}",
+        stopped.err
+    );
+    wait_for_end(&service);
+    assert!(!socket.exists());
+}
+
+#[test]
+fn a_command_that_is_not_there_is_told_as_a_shell_does() {
+    let home = Home::new();
+    let done = home.run(&["run", "--", "no-such-command"]);
+    assert_eq!(done.code, 127);
+    assert!(
+        done.err
+            .contains("error: `no-such-command` cannot be run: No such file"),
+        "{}",
+        done.err
+    );
+}
+
+#[test]
+fn a_service_that_cannot_be_started_is_told_with_its_log() {
+    let home = Home::new();
+    let plugin = home.dir.join("lib.so");
+    let text = format!("schema_version = 1\n[device]\ndevice = {plugin:?}\n");
+    home.configure(&text);
+    let done = home.run(&["run", "--", "true"]);
+    assert_eq!(done.code, 2);
+    assert!(
+        done.err
+            .starts_with("error: the service could not be started:\n"),
+        "{}",
+        done.err
+    );
+    assert!(done.err.contains("cannot be opened"), "{}", done.err);
+}
+
+#[test]
+fn several_runs_at_once_share_one_service() {
+    let home = Home::new();
+    let runs: Vec<_> = (0..4)
+        .map(|_| {
+            home.salus(&["run", "--", "sh", "-c", "echo $SALUS_SOCKET"])
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("it can be started")
+        })
+        .collect();
+    for run in runs {
+        let done = Done::of(run.wait_with_output().expect("it ends"));
+        assert_eq!(done.code, 0, "{}", done.err);
+        assert_eq!(done.out, format!("{}\n", home.socket().display()));
+    }
+    assert_eq!(home.report()["service"]["restarts"], 0);
+}
+
+#[test]
+fn a_killed_service_leaves_no_process_and_nothing_that_the_next_trips_over() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let report = home.report();
+    let service = watch(&report["service"]["pid"]);
+    let host = watch(&report["service"]["device_host_pid"]);
+    kill_process(service.0, Signal::KILL).expect("it is ours");
+    wait_for_end(&service);
+    wait_for_end(&host);
+    assert!(home.socket().exists(), "it had no time to tidy up");
+    assert_eq!(home.run(&["ps"]).code, 1);
+    let next = home.run(&["serve", "--background"]);
+    assert_eq!(next.code, 0, "{}", next.err);
+    assert_ne!(home.report()["service"]["pid"], report["service"]["pid"]);
+}
+
+#[test]
+fn a_signal_ends_the_service_in_order() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let report = home.report();
+    let service = watch(&report["service"]["pid"]);
+    let host = watch(&report["service"]["device_host_pid"]);
+    kill_process(service.0, Signal::TERM).expect("it is ours");
+    wait_for_end(&service);
+    wait_for_end(&host);
+    assert!(!home.socket().exists());
+}
+
+#[test]
+fn a_device_host_that_is_killed_comes_back() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let host = watch(&home.report()["service"]["device_host_pid"]);
+    kill_process(host.0, Signal::KILL).expect("it is ours");
+    wait_for_end(&host);
+    // `ps` is a round trip each time, so this is no busy waiting on a clock.
+    let report = (0..10_000)
+        .map(|_| home.report())
+        .find(|report| report["device"]["platform"].is_string());
+    let report = report.expect("it comes back");
+    assert_eq!(report["service"]["restarts"], 1);
+}
+
+#[test]
+fn a_second_service_is_told_of_the_first() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let pid = home.report()["service"]["pid"].clone();
+    let done = home.run(&["serve"]);
+    assert_eq!(done.code, 2);
+    let at = home.socket();
+    assert_eq!(
+        done.err,
+        format!(
+            "error: a service (pid {pid}) runs already at `{at}`\n\nhint: `salus stop --socket \
+             {at}` ends it; `--socket` chooses another place\n",
+            at = at.display()
+        )
+    );
+}
+
+#[test]
+fn the_parts_of_a_service_are_not_for_people() {
+    let home = Home::new();
+    for part in ["device-host", "compiler"] {
+        let done = home.run(&[part]);
+        assert_eq!(done.code, 2);
+        assert_eq!(
+            done.err,
+            "error: this command is a part of `salus serve`\n\nhint: `salus serve` starts it by \
+             itself\n"
+        );
+    }
+}
+
+#[test]
+fn doctor_says_yes_or_no_and_what_to_do() {
+    let home = Home::new();
+    let good = home.run(&["doctor", "-o", "json"]);
+    let json: Value = serde_json::from_str(&good.out).expect("it is JSON");
+    assert_eq!((good.code, &json["ready"]), (0, &Value::Bool(true)));
+    fs::remove_file(home.dir.join("lib.so")).expect("it was there");
+    let bad = home.run(&["doctor"]);
+    assert_eq!(bad.code, 1);
+    assert!(bad.out.contains("SALUS_LIBRARY names"), "{}", bad.out);
+    assert!(bad.out.contains("hint: unset it"), "{}", bad.out);
+}
+
+#[test]
+fn a_socket_elsewhere_is_used_by_all_commands() {
+    let home = Home::new();
+    let elsewhere = home.dir.join("else.sock");
+    let at = elsewhere.to_str().expect("it is text");
+    assert_eq!(home.run(&["serve", "--background", "--socket", at]).code, 0);
+    assert_eq!(home.run(&["ps"]).code, 1, "it is not at the usual place");
+    assert_eq!(home.run(&["ps", "--socket", at]).code, 0);
+    assert_eq!(home.run(&["stop", "--socket", at]).code, 0);
+    assert!(!Path::new(at).exists());
+}
