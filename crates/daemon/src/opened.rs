@@ -5,7 +5,6 @@ use salus_wire::Error;
 
 use crate::config::HostSettings;
 
-#[expect(clippy::large_enum_variant, reason = "one a process")]
 pub(crate) enum Opened {
     Pjrt(PjrtDevice),
     Scripted(ScriptedDevice),

@@ -30,7 +30,15 @@ pub(super) fn cpu(run: &mut Run<'_>, row: &'static Row) -> Result<Vec<Finding>, 
     std::thread::sleep(SETTLE);
     let (before, begin) = (daemon.cpu_ns(), Instant::now());
     std::thread::sleep(IDLE_TIME);
-    let used_ms = daemon.cpu_ns().saturating_sub(before) as f64 / 1e6;
+    let after = daemon.cpu_ns();
+    // It started, so it used some; a kernel without these counters would look like a perfect rest.
+    if before == 0 || after < before {
+        return Err(Problem::new(format!(
+            "the CPU time of the service went from {before} to {after} ns"
+        ))
+        .hint("this row needs a kernel with /proc/PID/task/*/schedstat"));
+    }
+    let used_ms = (after - before) as f64 / 1e6;
     let processes = daemon.processes();
     let elapsed = begin.elapsed().as_secs_f64();
     drop(sessions);

@@ -49,7 +49,11 @@ impl Disk {
                 None
             }
         };
-        let disk = Self { directory, limit_bytes, state: Mutex::default() };
+        let disk = Self {
+            directory,
+            limit_bytes,
+            state: Mutex::default(),
+        };
         let bytes = disk.entries().iter().map(|entry| entry.bytes).sum();
         disk.state.lock().expect("no panic under this lock").bytes = bytes;
         disk.shrink();
@@ -120,14 +124,22 @@ impl Disk {
     }
 
     fn entries(&self) -> Vec<Entry> {
-        let Some(directory) = &self.directory else { return Vec::new() };
-        let Ok(listing) = fs::read_dir(directory) else { return Vec::new() };
+        let Some(directory) = &self.directory else {
+            return Vec::new();
+        };
+        let Ok(listing) = fs::read_dir(directory) else {
+            return Vec::new();
+        };
         listing
             .flatten()
             .filter_map(|item| {
                 let meta = item.metadata().ok()?;
                 let used = meta.modified().ok()?;
-                meta.is_file().then(|| Entry { path: item.path(), bytes: meta.len(), used })
+                meta.is_file().then(|| Entry {
+                    path: item.path(),
+                    bytes: meta.len(),
+                    used,
+                })
             })
             .collect()
     }
@@ -144,7 +156,10 @@ struct Entry {
 }
 
 fn prepare(directory: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(directory)?;
     let meta = fs::metadata(directory)?;
     let ours = rustix::process::geteuid().as_raw();
     if meta.uid() != ours {
@@ -195,7 +210,10 @@ mod tests {
     use super::*;
 
     fn program(fill: u8) -> StoredProgram {
-        StoredProgram { signature: Default::default(), executable: vec![fill; 1000] }
+        StoredProgram {
+            signature: Default::default(),
+            executable: vec![fill; 1000],
+        }
     }
 
     fn key(n: u8) -> Key {
@@ -251,7 +269,8 @@ mod tests {
             disk.put(&key(n), &program(n));
             let file = fs::File::open(disk.path(&key(n)).expect("a directory")).expect("there");
             let age = std::time::Duration::from_secs(100 - u64::from(n));
-            file.set_modified(SystemTime::now() - age).expect("settable");
+            file.set_modified(SystemTime::now() - age)
+                .expect("settable");
         }
         assert!(disk.get(&key(1)).is_some(), "a use makes it the youngest");
         disk.put(&key(4), &program(4));

@@ -35,7 +35,13 @@ impl Platform {
 impl Key {
     pub fn of(platform: &Platform, format: &str, code: &[u8], options: &[u8]) -> Self {
         let mut hash = Sha256::new();
-        for part in [b"salus program 1".as_slice(), &platform.0, format.as_bytes(), options, code] {
+        for part in [
+            b"salus program 1".as_slice(),
+            &platform.0,
+            format.as_bytes(),
+            options,
+            code,
+        ] {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
@@ -67,6 +73,9 @@ mod tests {
         assert_eq!(one, key("mlir", b"ab", b"c"));
         assert_ne!(one, key("mlir", b"a", b"bc"));
         assert_ne!(one, key("hlo", b"ab", b"c"));
-        assert_ne!(one, Key::of(&Platform(b"cuda".to_vec()), "mlir", b"ab", b"c"));
+        assert_ne!(
+            one,
+            Key::of(&Platform(b"cuda".to_vec()), "mlir", b"ab", b"c")
+        );
     }
 }

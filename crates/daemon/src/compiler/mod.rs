@@ -72,25 +72,31 @@ fn answer<D: Device>(
     };
     match compile(device, &request, &code) {
         Ok(bytes) => {
-            let message = CompileResult { bytes: bytes.len() as u64 };
+            let message = CompileResult {
+                bytes: bytes.len() as u64,
+            };
             send_all(socket, &FromCompiler::from(message), Some(blob(&bytes)?))
         }
         Err(mut error) => {
-            error.message.truncate(error.message.floor_char_boundary(limits::ERROR_BYTES));
+            error
+                .message
+                .truncate(error.message.floor_char_boundary(limits::ERROR_BYTES));
             send_all(socket, &FromCompiler::from(CompileError { error }), None)
         }
     }
 }
 
-fn compile<D: Device>(
-    device: &D,
-    request: &CompileRequest,
-    code: &[u8],
-) -> Result<Vec<u8>, Error> {
-    let source = Source { format: &request.format, code, options: &request.options };
+fn compile<D: Device>(device: &D, request: &CompileRequest, code: &[u8]) -> Result<Vec<u8>, Error> {
+    let source = Source {
+        format: &request.format,
+        code,
+        options: &request.options,
+    };
     let compiled = device.compile(&source)?;
-    let stored =
-        StoredProgram { signature: compiled.signature, executable: compiled.executable };
+    let stored = StoredProgram {
+        signature: compiled.signature,
+        executable: compiled.executable,
+    };
     let mut bytes = Vec::new();
     stored.put(&mut bytes);
     Ok(bytes)

@@ -4,8 +4,8 @@
 //! it, or when a launch takes it over as a donated argument.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use salus_device::{Device, Shape};
 
@@ -116,7 +116,10 @@ impl<D: Device> Entry<D> {
         if self.charged.swap(false, AcqRel) {
             self.usage.resident_bytes.fetch_sub(self.bytes, Relaxed);
             self.usage.arrays.fetch_sub(1, Relaxed);
-            self.host.memory.resident_bytes.fetch_sub(self.bytes, Relaxed);
+            self.host
+                .memory
+                .resident_bytes
+                .fetch_sub(self.bytes, Relaxed);
         }
     }
 }

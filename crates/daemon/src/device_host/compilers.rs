@@ -43,7 +43,12 @@ pub(super) struct Connection {
 
 impl Compilers {
     pub(super) fn new(supervisor: Supervisor, limit: u32) -> Self {
-        Self { supervisor, limit: limit.max(1), state: Mutex::default(), changed: Condvar::new() }
+        Self {
+            supervisor,
+            limit: limit.max(1),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        }
     }
 
     /// Has one compiler started ahead of the first program.
@@ -112,9 +117,15 @@ impl Compilers {
                     drop(state);
                     return self.take();
                 }
-                return Err(unavailable("no compiler process could be started; see its log"));
+                return Err(unavailable(
+                    "no compiler process could be started; see its log",
+                ));
             };
-            state = self.changed.wait_timeout(state, left).expect("no panic under this lock").0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .expect("no panic under this lock")
+                .0;
         }
     }
 
@@ -129,7 +140,11 @@ impl Compilers {
             let Some(left) = deadline.checked_duration_since(Instant::now()) else {
                 break symptom.to_owned();
             };
-            state = self.changed.wait_timeout(state, left).expect("no panic under this lock").0;
+            state = self
+                .changed
+                .wait_timeout(state, left)
+                .expect("no panic under this lock")
+                .0;
         };
         unavailable(&format!(
             "the compiler process ended while it compiled this program ({how}); no other job is \
@@ -140,7 +155,10 @@ impl Compilers {
 }
 
 fn unavailable(message: &str) -> Error {
-    Error { code: 13, message: message.to_owned() }
+    Error {
+        code: 13,
+        message: message.to_owned(),
+    }
 }
 
 /// One request and its answer. An outer error means that the process is gone or talks nonsense.
@@ -155,10 +173,17 @@ fn converse(
         code_bytes: code.len() as u64,
         options: options.to_vec(),
     };
-    send_all(&connection.socket, &ToCompiler::from(request), Some(blob(code)?))?;
+    send_all(
+        &connection.socket,
+        &ToCompiler::from(request),
+        Some(blob(code)?),
+    )?;
     let mut inbox = Inbox::default();
     let received = loop {
-        match inbox.take::<FromCompiler>().map_err(std::io::Error::other)? {
+        match inbox
+            .take::<FromCompiler>()
+            .map_err(std::io::Error::other)?
+        {
             Some(received) => break received,
             None if inbox.fill(&connection.socket, true)? == 0 => {
                 return Err(std::io::Error::other("it closed the connection"));

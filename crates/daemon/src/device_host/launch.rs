@@ -20,7 +20,11 @@ pub(super) struct Launch<D: Device> {
 
 impl<D: Device> Launch<D> {
     pub(super) fn new(execute: Execute, program: Option<Arc<Program<D>>>) -> Self {
-        Self { execute, program, arguments: Vec::new() }
+        Self {
+            execute,
+            program,
+            arguments: Vec::new(),
+        }
     }
 
     pub(super) fn ids(&self) -> usize {
@@ -30,7 +34,10 @@ impl<D: Device> Launch<D> {
     /// Checks everything that the plugin would not, or only by size.
     pub(super) fn prepare(&mut self, operations: &Operations<D>) -> Result<(), Error> {
         let program = self.program.as_ref().ok_or_else(|| {
-            invalid(format!("program {} is not loaded in this session", self.execute.program))
+            invalid(format!(
+                "program {} is not loaded in this session",
+                self.execute.program
+            ))
         })?;
         let signature = &program.signature;
         let given = self.execute.arguments.len();
@@ -43,8 +50,12 @@ impl<D: Device> Launch<D> {
         }
         operations.room(signature.outputs.len())?;
         let mut arguments = Vec::with_capacity(given);
-        for (index, (&id, wanted)) in
-            self.execute.arguments.iter().zip(&signature.parameters).enumerate()
+        for (index, (&id, wanted)) in self
+            .execute
+            .arguments
+            .iter()
+            .zip(&signature.parameters)
+            .enumerate()
         {
             let entry = operations.slot(id)?;
             let shape = entry.shape();
@@ -64,13 +75,15 @@ impl<D: Device> Launch<D> {
     }
 
     /// An array that is donated may stand in the arguments only once.
-    fn check_donations(
-        &self,
-        donated: impl Iterator<Item = u32>,
-        name: &str,
-    ) -> Result<(), Error> {
-        let mut ids: Vec<(u64, usize)> =
-            self.execute.arguments.iter().copied().enumerate().map(|(i, id)| (id, i)).collect();
+    fn check_donations(&self, donated: impl Iterator<Item = u32>, name: &str) -> Result<(), Error> {
+        let mut ids: Vec<(u64, usize)> = self
+            .execute
+            .arguments
+            .iter()
+            .copied()
+            .enumerate()
+            .map(|(i, id)| (id, i))
+            .collect();
         ids.sort_unstable();
         let twice = |id: u64| {
             let from = ids.partition_point(|&(other, _)| other < id);
@@ -111,7 +124,10 @@ impl<D: Device> Launch<D> {
                 session.launch_ended(operation, result, false);
             })
         };
-        match host.device.launch(&program.loaded, lane.0, &arguments, &keep, done) {
+        match host
+            .device
+            .launch(&program.loaded, lane.0, &arguments, &keep, done)
+        {
             Ok(outputs) => self.started(operations, outputs),
             Err(error) => {
                 host.memory.scratch_given_back(temp_bytes);
@@ -145,28 +161,42 @@ impl<D: Device> Launch<D> {
     /// The launch never had a turn.
     pub(super) fn fail(self, operations: &mut Operations<D>, error: Error) {
         self.poison(operations, &error);
-        operations.session.operation_ended(self.execute.operation, Err(error));
+        operations
+            .session
+            .operation_ended(self.execute.operation, Err(error));
     }
 
     /// Its outputs stand for the error.
     fn poison(&self, operations: &mut Operations<D>, error: &Error) {
-        let outputs = self.program.as_ref().map_or(0, |program| program.signature.outputs.len());
+        let outputs = self
+            .program
+            .as_ref()
+            .map_or(0, |program| program.signature.outputs.len());
         if operations.room(outputs).is_err() {
             return;
         }
         for index in 0..outputs as u64 {
-            operations.put(self.execute.first_output + index, Slot::Failed(error.clone()));
+            operations.put(
+                self.execute.first_output + index,
+                Slot::Failed(error.clone()),
+            );
         }
     }
 }
 
 fn invalid(message: String) -> Error {
-    Error { code: INVALID_ARGUMENT, message }
+    Error {
+        code: INVALID_ARGUMENT,
+        message,
+    }
 }
 
 /// `f32[4,8]`, and the layout where it is not the default.
 fn show(shape: &Shape) -> String {
-    let name = ELEMENTS.get(shape.element_type as usize).copied().unwrap_or("unknown");
+    let name = ELEMENTS
+        .get(shape.element_type as usize)
+        .copied()
+        .unwrap_or("unknown");
     match &shape.minor_to_major {
         None => format!("{name}{:?}", shape.dims),
         Some(order) => format!("{name}{:?} laid out {order:?}", shape.dims),
@@ -175,7 +205,34 @@ fn show(shape: &Shape) -> String {
 
 /// By `PJRT_Buffer_Type`.
 const ELEMENTS: [&str; 30] = [
-    "invalid", "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64",
-    "bf16", "c64", "c128", "f8e5m2", "f8e4m3fn", "f8e4m3b11fnuz", "f8e5m2fnuz", "f8e4m3fnuz", "s4",
-    "u4", "token", "s2", "u2", "f8e4m3", "f8e3m4", "f8e8m0fnu", "f4e2m1fn",
+    "invalid",
+    "pred",
+    "s8",
+    "s16",
+    "s32",
+    "s64",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "f16",
+    "f32",
+    "f64",
+    "bf16",
+    "c64",
+    "c128",
+    "f8e5m2",
+    "f8e4m3fn",
+    "f8e4m3b11fnuz",
+    "f8e5m2fnuz",
+    "f8e4m3fnuz",
+    "s4",
+    "u4",
+    "token",
+    "s2",
+    "u2",
+    "f8e4m3",
+    "f8e3m4",
+    "f8e8m0fnu",
+    "f4e2m1fn",
 ];

@@ -44,6 +44,7 @@ pub(crate) struct Host<D: Device> {
     pub(crate) scheduling: Scheduling<D>,
     pub(crate) programs: Arc<Programs<D>>,
     pub(crate) memory: arrays::Memory,
+    pub(crate) supervisor: Supervisor,
 }
 
 /// The way back to the supervisor, for the few things that the host says unasked.
@@ -64,8 +65,10 @@ impl Supervisor {
 
 /// The process. Returns when the supervisor closes the connection.
 pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
-    let supervisor =
-        Supervisor { socket: Arc::new(control), outbox: Arc::new(Mutex::new(Outbox::default())) };
+    let supervisor = Supervisor {
+        socket: Arc::new(control),
+        outbox: Arc::new(Mutex::new(Outbox::default())),
+    };
     match open(settings) {
         Ok(Opened::Pjrt(device)) => serve(device, settings, &supervisor),
         Ok(Opened::Scripted(device)) => serve(device, settings, &supervisor),
@@ -92,6 +95,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         device,
         programs,
         memory: arrays::Memory::default(),
+        supervisor: supervisor.clone(),
     });
     supervisor.send(Up { description });
     compilers.prepare();
@@ -105,7 +109,9 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
             },
             Err(e) => {
                 let message = format!("the supervisor sent what it should not: {e}");
-                supervisor.send(Failed { error: Error { code: 13, message } });
+                supervisor.send(Failed {
+                    error: Error { code: 13, message },
+                });
                 return ExitCode::FAILURE;
             }
         }
@@ -121,8 +127,11 @@ fn handle<D: Device>(
     match (received.message, received.descriptor) {
         (ToHost::Adopt(adopt), Some(descriptor)) => Session::start(host, adopt, descriptor.into()),
         (ToHost::Report(report), _) => {
-            let json = report::json(host).to_string();
-            supervisor.send(Reported { request: report.request, json });
+            let json = report::text(host);
+            supervisor.send(Reported {
+                request: report.request,
+                json,
+            });
         }
         (ToHost::CompilerJoined(joined), Some(descriptor)) => {
             compilers.joined(joined.compiler, descriptor.into());

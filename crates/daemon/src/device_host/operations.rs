@@ -66,21 +66,38 @@ pub(super) enum Slot<D: Device> {
 pub(super) struct Range {
     pub(super) segment: Arc<Segment>,
     pub(super) region: Region,
-    pub(super) address: *mut u8,
 }
 
-// SAFETY: the address lies in the mapping that `segment` keeps, valid in every thread.
-#[expect(unsafe_code, reason = "a pointer into a mapping that travels with its owner")]
-unsafe impl Send for Range {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "a pointer into a mapping that travels with its owner")]
-unsafe impl Sync for Range {}
+impl Range {
+    /// Where the range is mapped, valid while `segment` lives. It was checked when it was made.
+    pub(super) fn address(&self) -> *mut u8 {
+        let Region { offset, length, .. } = self.region;
+        self.segment
+            .range(offset, length)
+            .expect("checked when it was made")
+    }
+}
 
 enum Operation<D: Device> {
-    Upload { array: u64, shape: Shape, memory: u32, data: Range },
+    Upload {
+        array: u64,
+        shape: Shape,
+        memory: u32,
+        data: Range,
+    },
     Launch(Launch<D>),
-    Copy { operation: u64, array: u64, copy: u64, memory: u32 },
-    Read { request: u64, array: u64, target: Range, form: Form },
+    Copy {
+        operation: u64,
+        array: u64,
+        copy: u64,
+        memory: u32,
+    },
+    Read {
+        request: u64,
+        array: u64,
+        target: Range,
+        form: Form,
+    },
     Drop(Vec<u64>),
 }
 
@@ -124,8 +141,11 @@ impl<D: Device> Operations<D> {
     pub(super) fn accept(&mut self, received: Received<ToService>) -> Result<(), String> {
         let operation = match received.message {
             ToService::Segment(segment) => {
-                let descriptor = received.descriptor.ok_or("a segment came without descriptor")?;
-                if self.segments.len() >= limits::SEGMENTS || segment.bytes > limits::SEGMENT_BYTES {
+                let descriptor = received
+                    .descriptor
+                    .ok_or("a segment came without descriptor")?;
+                if self.segments.len() >= limits::SEGMENTS || segment.bytes > limits::SEGMENT_BYTES
+                {
                     return Err(format!("segment {} is beyond the limits", segment.id));
                 }
                 let mapped = Segment::open(descriptor, segment.bytes).map_err(|e| e.to_string())?;
@@ -184,7 +204,7 @@ impl<D: Device> Operations<D> {
             .segments
             .get(&region.segment)
             .ok_or_else(|| format!("segment {} was never announced", region.segment))?;
-        let address = segment.range(region.offset, region.length).ok_or_else(|| {
+        segment.range(region.offset, region.length).ok_or_else(|| {
             format!(
                 "{} bytes at {} are outside segment {} of {} bytes",
                 region.length,
@@ -193,7 +213,10 @@ impl<D: Device> Operations<D> {
                 segment.len()
             )
         })?;
-        Ok(Range { segment: Arc::clone(segment), region, address })
+        Ok(Range {
+            segment: Arc::clone(segment),
+            region,
+        })
     }
 
     fn programs(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Program<D>>>> {
@@ -209,7 +232,12 @@ impl<D: Device> Operations<D> {
         while let Some(operation) = self.queue.pop_front() {
             let ids = operation.ids();
             match operation {
-                Operation::Upload { array, shape, memory, data } => {
+                Operation::Upload {
+                    array,
+                    shape,
+                    memory,
+                    data,
+                } => {
                     self.upload(array, shape, memory, data);
                 }
                 Operation::Launch(launch) => {
@@ -218,12 +246,27 @@ impl<D: Device> Operations<D> {
                         break;
                     }
                 }
-                Operation::Copy { operation, array, copy, memory } => {
+                Operation::Copy {
+                    operation,
+                    array,
+                    copy,
+                    memory,
+                } => {
                     self.copy(operation, array, copy, memory);
                 }
-                Operation::Read { request, array, target, form } => {
+                Operation::Read {
+                    request,
+                    array,
+                    target,
+                    form,
+                } => {
                     let slot = self.slot(array);
-                    Read { request, target, form }.begin(&self.session, &self.host, slot);
+                    Read {
+                        request,
+                        target,
+                        form,
+                    }
+                    .begin(&self.session, &self.host, slot);
                 }
                 Operation::Drop(arrays) => {
                     for array in arrays {
@@ -243,7 +286,9 @@ impl<D: Device> Operations<D> {
                 return None;
             }
             self.announced = true;
-            let ready = Event::Ready { session: self.session.id };
+            let ready = Event::Ready {
+                session: self.session.id,
+            };
             self.host.scheduling.tell(ready, Some(self.session.id));
         }
         match self.session.take_turn() {
@@ -302,26 +347,38 @@ impl<D: Device> Operations<D> {
             return Ok(());
         }
         let message = format!("memory {memory} does not exist; the device has {there}");
-        Err(Error { code: INVALID_ARGUMENT, message })
+        Err(Error {
+            code: INVALID_ARGUMENT,
+            message,
+        })
     }
 
     fn upload(&mut self, array: u64, mut shape: Shape, memory: u32, data: Range) {
         normalize(&mut shape);
         let host = HostMemory {
-            address: data.address,
+            address: data.address(),
             len: data.region.length as usize,
-            release: Box::new(Lent { session: Arc::clone(&self.session), data }),
+            release: Box::new(Lent {
+                session: Arc::clone(&self.session),
+                data,
+            }),
         };
         let made = self
             .room(1)
             .and_then(|()| self.check_memory(memory))
             .and_then(|()| self.host.device.upload(host, &shape, memory));
         let slot = match made {
-            Ok(made) => {
-                Slot::Live(Entry::new(&self.host, &self.session.usage, made, Kind::Own(shape)))
-            }
+            Ok(made) => Slot::Live(Entry::new(
+                &self.host,
+                &self.session.usage,
+                made,
+                Kind::Own(shape),
+            )),
             Err(error) => {
-                let failed = ArrayFailed { array, error: error.clone() };
+                let failed = ArrayFailed {
+                    array,
+                    error: error.clone(),
+                };
                 self.session.send(&FromService::from(failed), None);
                 Slot::Failed(error)
             }
@@ -330,12 +387,15 @@ impl<D: Device> Operations<D> {
     }
 
     fn copy(&mut self, operation: u64, array: u64, copy: u64, memory: u32) {
-        let made = self.room(1).and_then(|()| self.check_memory(memory)).and_then(|()| {
-            let from = self.slot(array)?;
-            let made = self.host.device.copy_to_memory(&from.array, memory)?;
-            let kind = Kind::Own(from.shape().clone());
-            Ok(Entry::new(&self.host, &self.session.usage, made, kind))
-        });
+        let made = self
+            .room(1)
+            .and_then(|()| self.check_memory(memory))
+            .and_then(|()| {
+                let from = self.slot(array)?;
+                let made = self.host.device.copy_to_memory(&from.array, memory)?;
+                let kind = Kind::Own(from.shape().clone());
+                Ok(Entry::new(&self.host, &self.session.usage, made, kind))
+            });
         match made {
             Ok(entry) => {
                 let session = Arc::clone(&self.session);
@@ -362,12 +422,17 @@ impl<D: Device> Operations<D> {
                 "a program of {} bytes, with {busy} compilations under way, is beyond the limits",
                 compile.code.length
             );
-            let error = Error { code: RESOURCE_EXHAUSTED, message };
+            let error = Error {
+                code: RESOURCE_EXHAUSTED,
+                message,
+            };
             let failed = CompileFailed { program: id, error };
             self.session.send(&FromService::from(failed), None);
             return Ok(());
         }
-        let code = range.segment.copy_out(range.region.offset, range.region.length);
+        let code = range
+            .segment
+            .copy_out(range.region.offset, range.region.length);
         let code = code.ok_or("a program lies outside its segment")?;
         self.compiling.fetch_add(1, AcqRel);
         let session = Arc::clone(&self.session);
@@ -377,7 +442,9 @@ impl<D: Device> Operations<D> {
             compiling.fetch_sub(1, AcqRel);
             tell_compiled(&session, &programs, id, result);
         });
-        self.host.programs.request(compile.format, code, &compile.options, answer);
+        self.host
+            .programs
+            .request(compile.format, code, &compile.options, answer);
         Ok(())
     }
 }
@@ -394,7 +461,10 @@ fn tell_compiled<D: Device>(
             message: format!("no descriptor is left for the program: {e}"),
         })?;
         session.usage.programs.fetch_add(1, Relaxed);
-        programs.lock().expect("no panic under this lock").insert(id, program);
+        programs
+            .lock()
+            .expect("no panic under this lock")
+            .insert(id, program);
         Ok((Compiled { program: id, bytes }, blob))
     });
     match sent {

@@ -72,14 +72,20 @@ impl Outgoing {
         if self.lingers() && self.last_flush.elapsed() >= LINGER {
             self.flush(socket);
         }
-        let limit = self.lingers().then(|| LINGER.saturating_sub(self.last_flush.elapsed()));
+        let limit = self
+            .lingers()
+            .then(|| LINGER.saturating_sub(self.last_flush.elapsed()));
         self.unwatched = limit.is_none();
         (limit, !self.outbox.is_empty())
     }
 
     /// Something stays here: the session's thread must know.
     fn stay(&mut self) -> Rest {
-        if std::mem::take(&mut self.unwatched) { Rest::Wake } else { Rest::Nothing }
+        if std::mem::take(&mut self.unwatched) {
+            Rest::Wake
+        } else {
+            Rest::Nothing
+        }
     }
 
     fn lingers(&self) -> bool {
@@ -105,7 +111,11 @@ impl Outgoing {
     /// The job waits for `operation`; if it has ended already, the job is told now.
     pub(super) fn awaited(&mut self, socket: &UnixStream, operation: u64) -> Rest {
         self.awaited = self.awaited.max(operation);
-        if self.lingers() { self.flush(socket) } else { Rest::Nothing }
+        if self.lingers() {
+            self.flush(socket)
+        } else {
+            Rest::Nothing
+        }
     }
 
     pub(super) fn released(&mut self, socket: &UnixStream, region: Region) -> Rest {
@@ -145,12 +155,14 @@ impl Outgoing {
         if !(self.done.is_empty() && self.failed.is_empty()) {
             let done = std::mem::take(&mut self.done);
             let failed = std::mem::take(&mut self.failed);
-            self.outbox.push(&FromService::from(Completed { done, failed }), None);
+            self.outbox
+                .push(&FromService::from(Completed { done, failed }), None);
         }
         if !self.released.is_empty() {
             let regions = std::mem::take(&mut self.released);
             self.released_bytes = 0;
-            self.outbox.push(&FromService::from(Released { regions }), None);
+            self.outbox
+                .push(&FromService::from(Released { regions }), None);
         }
     }
 

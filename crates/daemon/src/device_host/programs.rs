@@ -26,7 +26,11 @@ pub(crate) struct Program<D: Device> {
 
 impl<D: Device> Program<D> {
     pub(super) fn temp_bytes(&self) -> u64 {
-        let temp = self.signature.memory.as_ref().map_or(0, |memory| memory.temp_bytes);
+        let temp = self
+            .signature
+            .memory
+            .as_ref()
+            .map_or(0, |memory| memory.temp_bytes);
         u64::try_from(temp).unwrap_or(0)
     }
 
@@ -130,7 +134,14 @@ impl<D: Device> Programs<D> {
         let waiting = state.pending.entry(key).or_default();
         waiting.push(answer);
         if waiting.len() == 1 {
-            state.queue.push_back((key, Source { format, code, options }));
+            state.queue.push_back((
+                key,
+                Source {
+                    format,
+                    code,
+                    options,
+                },
+            ));
             self.work.notify_one();
         }
     }
@@ -163,15 +174,25 @@ impl<D: Device> Programs<D> {
     }
 
     fn obtain(&self, key: &Key, source: &Source) -> Result<Program<D>, Error> {
-        if let Some(stored) = self.disk.get(key) {
-            if let Ok(program) = self.load(stored) {
-                self.state.lock().expect("no panic under this lock").counts.found_on_disk += 1;
-                return Ok(program);
-            }
+        if let Some(stored) = self.disk.get(key)
+            && let Ok(program) = self.load(stored)
+        {
+            self.state
+                .lock()
+                .expect("no panic under this lock")
+                .counts
+                .found_on_disk += 1;
+            return Ok(program);
         }
-        let stored = self.compilers.compile(&source.format, &source.code, &source.options)?;
+        let stored = self
+            .compilers
+            .compile(&source.format, &source.code, &source.options)?;
         self.disk.put(key, &stored);
-        self.state.lock().expect("no panic under this lock").counts.compiled += 1;
+        self.state
+            .lock()
+            .expect("no panic under this lock")
+            .counts
+            .compiled += 1;
         self.load(stored)
     }
 
@@ -180,9 +201,15 @@ impl<D: Device> Programs<D> {
         stored.signature.put(&mut bytes);
         let blob = salus_channel::blob(&bytes).map_err(|e| Error {
             code: 8,
-            message: format!("a program's description of {} bytes has no room: {e}", bytes.len()),
+            message: format!(
+                "a program's description of {} bytes has no room: {e}",
+                bytes.len()
+            ),
         })?;
-        let compiled = Compiled { executable: stored.executable, signature: stored.signature };
+        let compiled = Compiled {
+            executable: stored.executable,
+            signature: stored.signature,
+        };
         let loaded = self.device.load(&compiled)?;
         let mut signature = compiled.signature;
         // Only jobs ask for it, and they have it in the blob.
@@ -193,7 +220,12 @@ impl<D: Device> Programs<D> {
         for output in &mut signature.outputs {
             normalize(&mut output.shape);
         }
-        Ok(Program { signature, loaded, blob, blob_bytes: bytes.len() as u64 })
+        Ok(Program {
+            signature,
+            loaded,
+            blob,
+            blob_bytes: bytes.len() as u64,
+        })
     }
 
     pub(super) fn report(&self) -> serde_json::Value {

@@ -41,7 +41,13 @@ impl Read {
                 entry.bytes(),
                 self.target.region.length
             );
-            return self.answer(session, Err(Error { code: INVALID_ARGUMENT, message }));
+            return self.answer(
+                session,
+                Err(Error {
+                    code: INVALID_ARGUMENT,
+                    message,
+                }),
+            );
         }
         entry.readers.fetch_add(1, Acquire);
         let (session, host) = (Arc::clone(session), Arc::clone(host));
@@ -62,15 +68,15 @@ impl Read {
 
     fn copy<D: Device>(self, session: Arc<Session<D>>, host: &Arc<Host<D>>, entry: Arc<Entry<D>>) {
         let target = HostTarget {
-            address: self.target.address,
+            address: self.target.address(),
             len: self.target.region.length as usize,
             keep: Box::new(self.target.clone()),
         };
         let form = match &self.form {
             Form::Raw => ReadForm::Raw,
-            Form::Host { minor_to_major } => {
-                ReadForm::Host { minor_to_major: minor_to_major.clone() }
-            }
+            Form::Host { minor_to_major } => ReadForm::Host {
+                minor_to_major: minor_to_major.clone(),
+            },
         };
         let array = Arc::clone(&entry);
         let done = Box::new(move |result| {
@@ -81,7 +87,10 @@ impl Read {
     }
 
     fn answer<D: Device>(&self, session: &Session<D>, result: Result<(), Error>) {
-        let fetched = Fetched { request: self.request, error: result.err() };
+        let fetched = Fetched {
+            request: self.request,
+            error: result.err(),
+        };
         session.read_ended(&FromService::from(fetched));
     }
 }

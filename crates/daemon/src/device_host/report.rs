@@ -4,15 +4,31 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use salus_device::Device;
 use salus_engine::Duration;
+use salus_wire::limits;
 use serde_json::{Value, json};
 
 use super::Host;
 
-pub(super) fn json<D: Device>(host: &Host<D>) -> Value {
+/// As it is sent: the sessions are left out, and that is said, where they do not fit a frame.
+pub(super) fn text<D: Device>(host: &Host<D>) -> String {
+    let mut report = json(host);
+    let text = report.to_string();
+    if text.len() <= limits::JSON_BYTES {
+        return text;
+    }
+    let left_out = report["sessions"].as_array().map_or(0, Vec::len);
+    report["sessions"] = json!([]);
+    report["sessions_left_out"] = json!(left_out);
+    report.to_string()
+}
+
+fn json<D: Device>(host: &Host<D>) -> Value {
     let description = host.device.description();
     let mut sessions = Vec::new();
     host.scheduling.each(|session, account, now| {
-        let waits = account.waiting_since.map_or(Duration(0), |since| now - since);
+        let waits = account
+            .waiting_since
+            .map_or(Duration(0), |since| now - since);
         let state = match (account.running, account.waiting_since) {
             (1.., _) => "running",
             (0, Some(_)) => "waiting",

@@ -17,7 +17,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use salus_channel::Inbox;
 use salus_device::Device;
 use salus_engine::{Event, Lane, SessionId};
-use salus_wire::{Adopt, Error, FromService, Refused, Region, ToService, Welcome, limits};
+use salus_wire::{
+    Adopt, Error, FromService, Refused, Region, SessionClosed, ToService, Welcome, limits,
+};
 
 use super::Host;
 use super::arrays::Usage;
@@ -60,11 +62,21 @@ impl<D: Device> Session<D> {
     pub(super) fn start(host: &Arc<Host<D>>, adopt: Adopt, socket: UnixStream) {
         let wake = match rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) {
             Ok(wake) => wake,
-            Err(e) => return refuse(&socket, format!("no descriptor is left for it: {e}")),
+            Err(e) => {
+                refuse(&socket, format!("no descriptor is left for it: {e}"));
+                host.supervisor.send(SessionClosed {
+                    session: adopt.session,
+                });
+                return;
+            }
         };
         let session = Arc::new(Self {
             id: SessionId(adopt.session),
-            identity: Identity { pid: adopt.pid, user: adopt.user, name: adopt.name },
+            identity: Identity {
+                pid: adopt.pid,
+                user: adopt.user,
+                name: adopt.name,
+            },
             usage: Arc::default(),
             socket,
             wake,
@@ -90,7 +102,13 @@ impl<D: Device> Session<D> {
                 owned.serve();
             });
         if let Err(e) = started {
-            refuse(&session.socket, format!("no thread can be started for it: {e}"));
+            refuse(
+                &session.socket,
+                format!("no thread can be started for it: {e}"),
+            );
+            host.supervisor.send(SessionClosed {
+                session: adopt.session,
+            });
         }
     }
 
@@ -107,7 +125,9 @@ impl<D: Device> Session<D> {
         // The job is gone, or it broke the protocol: nothing that waits will be started.
         self.closing.store(true, SeqCst);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
-        self.host.scheduling.tell(Event::Withdrew { session: self.id }, None);
+        self.host
+            .scheduling
+            .tell(Event::Withdrew { session: self.id }, None);
         operations.abandon();
         while self.left().running > 0 {
             let mut polled = [PollFd::new(&self.wake, PollFlags::IN)];
@@ -117,6 +137,9 @@ impl<D: Device> Session<D> {
         drop(operations);
         self.left().reads.clear();
         self.host.scheduling.close(self.id);
+        self.host
+            .supervisor
+            .send(SessionClosed { session: self.id.0 });
     }
 
     /// Reads and decodes what is there. False when the session is over.
@@ -134,7 +157,12 @@ impl<D: Device> Session<D> {
             };
             if let Some(how) = broken {
                 let message = format!("the job's library broke the protocol: {how}");
-                self.send(&FromService::from(Refused { error: Error { code: 3, message } }), None);
+                self.send(
+                    &FromService::from(Refused {
+                        error: Error { code: 3, message },
+                    }),
+                    None,
+                );
                 return Ok(false);
             }
         }
@@ -147,8 +175,10 @@ impl<D: Device> Session<D> {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::IN, listen);
         flags.set(PollFlags::OUT, stuck);
-        let mut polled =
-            [PollFd::new(&self.socket, flags), PollFd::new(&self.wake, PollFlags::IN)];
+        let mut polled = [
+            PollFd::new(&self.socket, flags),
+            PollFd::new(&self.wake, PollFlags::IN),
+        ];
         match rustix::event::poll(&mut polled, timeout.map(timespec).as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -219,7 +249,9 @@ impl<D: Device> Session<D> {
     pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>, here: bool) {
         self.operation_ended(operation, result);
         let own_thread = here.then_some(self.id);
-        self.host.scheduling.tell(Event::Ran { session: self.id }, own_thread);
+        self.host
+            .scheduling
+            .tell(Event::Ran { session: self.id }, own_thread);
         // Last, because a session that closes waits for it before it leaves the engine.
         let mut left = self.left();
         left.ended.push(operation);
@@ -269,6 +301,8 @@ fn timespec(duration: Duration) -> Timespec {
 
 fn refuse(socket: &UnixStream, why: String) {
     let message = format!("the session could not be opened: {why}");
-    let refused = FromService::from(Refused { error: Error { code: 8, message } });
+    let refused = FromService::from(Refused {
+        error: Error { code: 8, message },
+    });
     let _ = salus_channel::send_all(socket, &refused, None);
 }

@@ -36,7 +36,11 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
-        let config = ScriptedConfig { lanes: 1, capacity_bytes: 1 << 20, clock: Clock::Manual };
+        let config = ScriptedConfig {
+            lanes: 1,
+            capacity_bytes: 1 << 20,
+            clock: Clock::Manual,
+        };
         let device = Arc::new(ScriptedDevice::open(&config));
         let settings = HostSettings {
             device: "scripted".into(),
@@ -55,7 +59,7 @@ impl Fixture {
             socket: Arc::new(supervisor),
             outbox: Arc::new(Mutex::new(Outbox::default())),
         };
-        let compilers = Arc::new(Compilers::new(supervisor, 1));
+        let compilers = Arc::new(Compilers::new(supervisor.clone(), 1));
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         compilers.joined(1, ours);
         std::thread::spawn(move || {
@@ -74,8 +78,13 @@ impl Fixture {
             scheduling: Scheduling::new(1),
             programs,
             memory: arrays::Memory::default(),
+            supervisor,
         });
-        Self { host, sessions: 0, _cache: cache }
+        Self {
+            host,
+            sessions: 0,
+            _cache: cache,
+        }
     }
 
     fn job(&mut self, name: &str) -> Job {
@@ -100,10 +109,19 @@ impl Fixture {
             seen: Vec::new(),
         };
         let welcome = job.next(|message| matches!(message, FromService::Welcome(_)));
-        let FromService::Welcome(welcome) = welcome else { panic!("not a welcome") };
+        let FromService::Welcome(welcome) = welcome else {
+            panic!("not a welcome")
+        };
         assert_eq!(welcome.window, limits::LAUNCHES);
-        let descriptor = job.segment.as_fd().try_clone_to_owned().expect("a descriptor");
-        let message = salus_wire::Segment { id: 0, bytes: 1 << 16 };
+        let descriptor = job
+            .segment
+            .as_fd()
+            .try_clone_to_owned()
+            .expect("a descriptor");
+        let message = salus_wire::Segment {
+            id: 0,
+            bytes: 1 << 16,
+        };
         job.outbox.push(&ToService::from(message), Some(descriptor));
         job.flush();
         job
@@ -119,7 +137,9 @@ impl Fixture {
 
     fn sum(&self, what: impl Fn(&Account) -> u64) -> u64 {
         let mut sum = 0;
-        self.host.scheduling.each(|_, account, _| sum += what(account));
+        self.host
+            .scheduling
+            .each(|_, account, _| sum += what(account));
         sum
     }
 
@@ -151,7 +171,9 @@ impl Job {
     }
 
     fn flush(&mut self) {
-        self.outbox.flush(&self.socket, true).expect("the service listens");
+        self.outbox
+            .flush(&self.socket, true)
+            .expect("the service listens");
     }
 
     /// The first message, now or later, that is wanted; the others stay.
@@ -163,8 +185,15 @@ impl Job {
             match self.inbox.take::<FromService>().expect("well-formed") {
                 Some(received) => self.seen.push(received.message),
                 None => {
-                    let n = self.inbox.fill(&self.socket, true).expect("an answer in time");
-                    assert!(n > 0, "the service closed the session; seen: {:?}", self.seen);
+                    let n = self
+                        .inbox
+                        .fill(&self.socket, true)
+                        .expect("an answer in time");
+                    assert!(
+                        n > 0,
+                        "the service closed the session; seen: {:?}",
+                        self.seen
+                    );
                 }
             }
         }
@@ -172,10 +201,22 @@ impl Job {
 
     fn compile(&mut self, program: u64, script: &str) -> Result<(), Error> {
         assert!(self.segment.copy_in(4096, script.as_bytes()));
-        let code = Region { segment: 0, offset: 4096, length: script.len() as u64 };
-        self.send(Compile { program, format: "mlir".into(), code, options: Vec::new() });
+        let code = Region {
+            segment: 0,
+            offset: 4096,
+            length: script.len() as u64,
+        };
+        self.send(Compile {
+            program,
+            format: "mlir".into(),
+            code,
+            options: Vec::new(),
+        });
         let answer = self.next(|message| {
-            matches!(message, FromService::Compiled(_) | FromService::CompileFailed(_))
+            matches!(
+                message,
+                FromService::Compiled(_) | FromService::CompileFailed(_)
+            )
         });
         match answer {
             FromService::CompileFailed(failed) => Err(failed.error),
@@ -184,17 +225,39 @@ impl Job {
     }
 
     fn upload(&mut self, array: u64, values: [f32; 4]) {
-        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_ne_bytes())
+            .collect();
         let offset = 64 * array;
         assert!(self.segment.copy_in(offset, &bytes));
-        let data = Region { segment: 0, offset, length: 16 };
-        let shape = Shape { element_type: F32, dims: vec![4], minor_to_major: None };
-        self.send(Upload { array, shape, memory: 0, data });
+        let data = Region {
+            segment: 0,
+            offset,
+            length: 16,
+        };
+        let shape = Shape {
+            element_type: F32,
+            dims: vec![4],
+            minor_to_major: None,
+        };
+        self.send(Upload {
+            array,
+            shape,
+            memory: 0,
+            data,
+        });
     }
 
     fn execute(&mut self, operation: u64, program: u64, arguments: &[u64], first_output: u64) {
         let arguments = arguments.to_vec();
-        self.send(Execute { operation, program, first_output, arguments, keep: Vec::new() });
+        self.send(Execute {
+            operation,
+            program,
+            first_output,
+            arguments,
+            keep: Vec::new(),
+        });
     }
 
     /// How the operation ended.
@@ -202,14 +265,22 @@ impl Job {
         self.send(Await { operation });
         let names = |completed: &Completed| {
             completed.done.contains(&operation)
-                || completed.failed.iter().any(|(failed, _)| *failed == operation)
+                || completed
+                    .failed
+                    .iter()
+                    .any(|(failed, _)| *failed == operation)
         };
-        let message = self.next(|message| {
-            matches!(message, FromService::Completed(completed) if names(completed))
-        });
-        let FromService::Completed(completed) = message else { panic!("not an end") };
-        let error =
-            completed.failed.iter().find(|(failed, _)| *failed == operation).map(|(_, e)| e.clone());
+        let message = self.next(
+            |message| matches!(message, FromService::Completed(completed) if names(completed)),
+        );
+        let FromService::Completed(completed) = message else {
+            panic!("not an end")
+        };
+        let error = completed
+            .failed
+            .iter()
+            .find(|(failed, _)| *failed == operation)
+            .map(|(_, e)| e.clone());
         // Others that were told in the same breath stay to be asked for.
         self.seen.push(FromService::Completed(completed));
         error.map_or(Ok(()), Err)
@@ -217,12 +288,23 @@ impl Job {
 
     fn fetch(&mut self, request: u64, array: u64) -> Result<Vec<u8>, Error> {
         let offset = 8192 + 64 * request;
-        let target = Region { segment: 0, offset, length: 16 };
-        self.send(Fetch { request, array, target, form: Form::Raw });
+        let target = Region {
+            segment: 0,
+            offset,
+            length: 16,
+        };
+        self.send(Fetch {
+            request,
+            array,
+            target,
+            form: Form::Raw,
+        });
         let message = self.next(
             |message| matches!(message, FromService::Fetched(fetched) if fetched.request == request),
         );
-        let FromService::Fetched(fetched) = message else { panic!("not a read") };
+        let FromService::Fetched(fetched) = message else {
+            panic!("not a read")
+        };
         match fetched.error {
             Some(error) => Err(error),
             None => Ok(self.segment.copy_out(offset, 16).expect("inside")),
@@ -254,7 +336,11 @@ fn a_step_with_donation_runs_and_its_result_is_read() {
     assert_ne!(before, after);
     let gone = job.fetch(3, 1).expect_err("the argument was donated");
     assert_eq!(gone.message, "array 1 has been deleted or donated");
-    assert_eq!(fixture.resident(), 16, "the output took the argument's place");
+    assert_eq!(
+        fixture.resident(),
+        16,
+        "the output took the argument's place"
+    );
     job.send(DropArrays { arrays: vec![10] });
     fixture.until(|| fixture.resident() == 0);
 }
@@ -266,7 +352,12 @@ fn launches_are_pipelined_and_dependent_ones_need_no_answer() {
     job.compile(1, STEP).expect("compiles");
     job.upload(1, [1.0; 4]);
     for step in 0..10 {
-        job.execute(step + 1, 1, &[if step == 0 { 1 } else { 9 + step }], 10 + step);
+        job.execute(
+            step + 1,
+            1,
+            &[if step == 0 { 1 } else { 9 + step }],
+            10 + step,
+        );
     }
     for step in 0..10_u32 {
         fixture.run(2.min(10 - step));
@@ -281,14 +372,27 @@ fn arguments_are_checked_before_the_plugin_sees_them() {
     let mut fixture = Fixture::new();
     let mut job = fixture.job("train.py");
     job.compile(1, STEP).expect("compiles");
-    job.compile(2, "name: ints; params: s32[4]; outputs: s32[4]").expect("compiles");
-    job.compile(3, "name: two; params: f32[4], f32[4]; outputs: f32[4] alias 0").expect("compiles");
+    job.compile(2, "name: ints; params: s32[4]; outputs: s32[4]")
+        .expect("compiles");
+    job.compile(
+        3,
+        "name: two; params: f32[4], f32[4]; outputs: f32[4] alias 0",
+    )
+    .expect("compiles");
     job.upload(1, [1.0; 4]);
     let cases: [(u64, &[u64], &str); 5] = [
-        (2, &[1], "argument 0 of `ints` is f32[4] and should be s32[4]"),
+        (
+            2,
+            &[1],
+            "argument 0 of `ints` is f32[4] and should be s32[4]",
+        ),
         (1, &[1, 1], "`step` takes 1 arguments and was given 2"),
         (1, &[99], "array 99 has been deleted or donated"),
-        (3, &[1, 1], "argument 0 of `two` is donated and is given twice"),
+        (
+            3,
+            &[1, 1],
+            "argument 0 of `two` is donated and is given twice",
+        ),
         (77, &[1], "program 77 is not loaded in this session"),
     ];
     for (n, (program, arguments, message)) in cases.into_iter().enumerate() {
@@ -297,7 +401,9 @@ fn arguments_are_checked_before_the_plugin_sees_them() {
         let error = job.ended(operation).expect_err("refused");
         assert_eq!(error.message, message);
     }
-    let inherited = job.fetch(1, 100).expect_err("the output of a refused launch");
+    let inherited = job
+        .fetch(1, 100)
+        .expect_err("the output of a refused launch");
     assert_eq!(inherited.message, cases[0].2);
     job.execute(9, 1, &[1], 900);
     fixture.run(1);
@@ -309,10 +415,17 @@ fn faults_of_a_program_reach_its_outputs_and_nobody_else() {
     let mut fixture = Fixture::new();
     let mut job = fixture.job("bad.py");
     let mut other = fixture.job("good.py");
-    let refused = job.compile(1, "name: f; fail: compile").expect_err("does not compile");
+    let refused = job
+        .compile(1, "name: f; fail: compile")
+        .expect_err("does not compile");
     assert!(!refused.message.is_empty());
-    job.compile(2, "name: g; params: f32[4]; outputs: f32[4]; fail: launch").expect("compiles");
-    job.compile(3, "name: h; params: f32[4]; outputs: f32[4]; fail: async; ms: 1000").expect("compiles");
+    job.compile(2, "name: g; params: f32[4]; outputs: f32[4]; fail: launch")
+        .expect("compiles");
+    job.compile(
+        3,
+        "name: h; params: f32[4]; outputs: f32[4]; fail: async; ms: 1000",
+    )
+    .expect("compiles");
     other.compile(1, KEEPING).expect("compiles");
     job.upload(1, [1.0; 4]);
     other.upload(1, [1.0; 4]);
@@ -347,7 +460,10 @@ fn sessions_take_turns_whoever_asks_faster() {
     }
     modest.ended(1).expect("it had its turn");
     let mut iterations = Vec::new();
-    fixture.host.scheduling.each(|_, account, _| iterations.push(account.iterations));
+    fixture
+        .host
+        .scheduling
+        .each(|_, account, _| iterations.push(account.iterations));
     assert!(iterations[0] < 20 && iterations[1] == 1, "{iterations:?}");
     for left in (1..=20 + 1 - 4_u32).rev() {
         fixture.run(left.min(2));
@@ -365,7 +481,12 @@ fn a_job_that_dies_leaves_nothing_behind() {
         job.upload(1, [1.0; 4]);
     }
     for step in 0..5 {
-        job.execute(step + 1, 1, &[if step == 0 { 1 } else { 9 + step }], 10 + step);
+        job.execute(
+            step + 1,
+            1,
+            &[if step == 0 { 1 } else { 9 + step }],
+            10 + step,
+        );
     }
     fixture.until(|| fixture.resident() == 32);
     drop(job);
@@ -385,23 +506,55 @@ fn a_region_comes_back_when_its_array_is_gone() {
     job.fetch(1, 1).expect("the array is there");
     job.send(DropArrays { arrays: vec![1] });
     let message = job.next(|message| matches!(message, FromService::Released(_)));
-    let FromService::Released(released) = message else { panic!("not a release") };
-    assert_eq!(released.regions, [Region { segment: 0, offset: 64, length: 16 }]);
+    let FromService::Released(released) = message else {
+        panic!("not a release")
+    };
+    assert_eq!(
+        released.regions,
+        [Region {
+            segment: 0,
+            offset: 64,
+            length: 16
+        }]
+    );
 }
 
 #[test]
 fn a_library_that_breaks_the_protocol_loses_its_session_alone() {
     let mut fixture = Fixture::new();
     let mut other = fixture.job("lives.py");
-    let outside = Region { segment: 0, offset: 1 << 15, length: 1 << 16 };
-    let unknown = Region { segment: 9, offset: 0, length: 16 };
-    let shape = Shape { element_type: F32, dims: vec![4], minor_to_major: None };
+    let outside = Region {
+        segment: 0,
+        offset: 1 << 15,
+        length: 1 << 16,
+    };
+    let unknown = Region {
+        segment: 9,
+        offset: 0,
+        length: 16,
+    };
+    let shape = Shape {
+        element_type: F32,
+        dims: vec![4],
+        minor_to_major: None,
+    };
     for data in [outside, unknown] {
         let mut job = fixture.job("broken.py");
-        job.send(Upload { array: 1, shape: shape.clone(), memory: 0, data });
+        job.send(Upload {
+            array: 1,
+            shape: shape.clone(),
+            memory: 0,
+            data,
+        });
         let message = job.next(|message| matches!(message, FromService::Refused(_)));
-        let FromService::Refused(refused) = message else { panic!("not a refusal") };
-        assert!(refused.error.message.contains("broke the protocol"), "{:?}", refused.error);
+        let FromService::Refused(refused) = message else {
+            panic!("not a refusal")
+        };
+        assert!(
+            refused.error.message.contains("broke the protocol"),
+            "{:?}",
+            refused.error
+        );
         assert!(job.is_closed());
     }
     other.upload(1, [1.0; 4]);

@@ -21,8 +21,14 @@ struct State<D: Device> {
 
 impl<D: Device> Scheduling<D> {
     pub(super) fn new(lanes: u32) -> Self {
-        let state = State { turns: Turns::new(lanes), sessions: BTreeMap::new() };
-        Self { began: Instant::now(), state: Mutex::new(state) }
+        let state = State {
+            turns: Turns::new(lanes),
+            sessions: BTreeMap::new(),
+        };
+        Self {
+            began: Instant::now(),
+            state: Mutex::new(state),
+        }
     }
 
     fn now(&self) -> Time {
@@ -32,7 +38,13 @@ impl<D: Device> Scheduling<D> {
     pub(super) fn open(&self, session: &Arc<Session<D>>) {
         let mut state = self.state.lock().expect("no panic under this lock");
         state.sessions.insert(session.id, Arc::clone(session));
-        self.decide(&mut state, Event::Opened { session: session.id }, None);
+        self.decide(
+            &mut state,
+            Event::Opened {
+                session: session.id,
+            },
+            None,
+        );
     }
 
     pub(super) fn close(&self, id: SessionId) {
