@@ -47,6 +47,7 @@ fn compile(client: &Arc<Client>, source: Source) -> Result<Arc<Loaded>> {
         lock(&session.pending).compilations.remove(&program);
         return Err(error);
     }
+    session.call_dispatcher();
     let (descriptor, bytes) = answer.wait()?;
     let signature = salus_channel::open_blob(descriptor, bytes)
         .map_err(|e| unavailable(format!("the signature of a program could not be read: {e}")))?;

@@ -1,6 +1,6 @@
 //! The dispatcher: one thread a session that hears the service and tells the job.
 //!
-//! It reads frames and ends what they name; callbacks run here, with no lock held. It also sends
+//! It reads frames ([`crate::reader`]) and ends what they name; callbacks run here. It also sends
 //! dropped arrays off when the job is quiet: while drops keep coming it looks every few
 //! milliseconds instead of being poked for each, and sleeps without a timeout after a while without
 //! any.
@@ -12,16 +12,13 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use salus_channel::{Inbox, Received};
-use salus_wire::FromService;
 
-use crate::error::Error;
-use crate::event::Completion;
 use crate::lock;
 use crate::session::Session;
 
@@ -33,27 +30,51 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Without drops for so long, it sleeps until it is poked.
 const DOZE_AFTER: Duration = Duration::from_millis(50);
 
+/// How long it leaves the socket to a job's thread that reads, before it looks again: at first, and
+/// when that thread waits for long.
+const PATIENCE_MIN: Duration = Duration::from_millis(5);
+const PATIENCE_MAX: Duration = Duration::from_millis(20);
+
 thread_local! {
-    static IS_DISPATCHER: Cell<bool> = const { Cell::new(false) };
+    static TELLING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the caller runs inside a completion callback.
-pub(crate) fn is_this_thread() -> bool {
-    IS_DISPATCHER.with(Cell::get)
+/// Whether this thread handles frames, so that its caller runs inside a completion callback. Such a
+/// thread must not wait for the service: nobody else would read the answer.
+pub(crate) fn is_telling() -> bool {
+    TELLING.with(Cell::get)
 }
 
-pub(crate) fn start(session: Arc<Session>, inbox: Inbox) -> io::Result<JoinHandle<()>> {
+/// Marks the thread while it handles frames.
+pub(crate) struct Telling {
+    before: bool,
+}
+
+impl Telling {
+    pub(crate) fn begin() -> Self {
+        Self {
+            before: TELLING.replace(true),
+        }
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        TELLING.set(self.before);
+    }
+}
+
+pub(crate) fn start(session: Arc<Session>) -> io::Result<JoinHandle<()>> {
     // A new thread inherits the mask: signals of the process stay with the user's threads.
     let old = SignalMask::block_all();
     let thread = std::thread::Builder::new()
         .name("salus-dispatch".into())
         .spawn(move || {
-            IS_DISPATCHER.set(true);
             Dispatcher {
                 session,
-                inbox,
                 changes: 0,
                 last_drop: None,
+                patience: PATIENCE_MIN,
             }
             .run();
         });
@@ -87,64 +108,102 @@ impl SignalMask {
 
 struct Dispatcher {
     session: Arc<Session>,
-    inbox: Inbox,
     /// `Drops::changes` when the dispatcher last looked.
     changes: u64,
     /// When drops were last seen to come; `None` while it sleeps without a timeout.
     last_drop: Option<Instant>,
+    /// How long it leaves the socket alone at a time while a job's thread reads: longer each time.
+    patience: Duration,
 }
 
 impl Dispatcher {
     fn run(mut self) {
-        let why = loop {
-            if let Err(why) = self.take_frames() {
-                break why;
-            }
-            let timeout = self.send_quiet_drops();
-            if let Err(why) = self.wait(timeout) {
-                break why;
-            }
-        };
-        self.session.lose(&why);
-        let _ = self.session.socket.shutdown(std::net::Shutdown::Both);
+        // The service may have sent more than `Welcome`.
+        let mut over = lock(&self.session.reader).take_frames(&self.session);
+        while over.is_ok() {
+            over = self.turn();
+        }
+        if let Err(why) = over {
+            let _telling = Telling::begin();
+            self.session.lose(&why);
+        }
     }
 
-    /// Sleeps until there is something to read, a poke, or the timeout; then reads.
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), String> {
+    /// Sleeps until there is something to do, and does it. The error says why the session is over.
+    fn turn(&mut self) -> Result<(), String> {
+        let for_drops = self.send_quiet_drops();
+        let for_readers = self.leave_to_readers();
+        let timeout = match (for_drops, for_readers) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let socket = self.sleep(timeout, for_readers.is_none())?;
+        if socket.contains(PollFlags::OUT) {
+            self.write_rest();
+        }
+        if (socket - PollFlags::OUT).is_empty() {
+            return Ok(());
+        }
+        let mut reader = lock(&self.session.reader);
+        // Its thread was woken by the same bytes.
+        if reader.is_attended() {
+            return Ok(());
+        }
+        reader.read(&self.session)
+    }
+
+    /// How long to leave the socket alone because job threads read it; `None` to listen.
+    fn leave_to_readers(&mut self) -> Option<Duration> {
+        let session = &self.session;
+        // First away, then the questions; who wants us asks the other way round, so one of us sees
+        // the other.
+        session.away.store(true, Ordering::SeqCst);
+        let reader = lock(&session.reader);
+        let (attended, lease) = (reader.is_attended(), reader.lease());
+        drop(reader);
+        if attended {
+            // That thread calls us when it stops, if somebody wants us.
+            self.patience = (self.patience * 2).min(PATIENCE_MAX);
+            return Some(self.patience);
+        }
+        self.patience = PATIENCE_MIN;
+        let wanted = session.wanted.swap(false, Ordering::SeqCst);
+        let lease = lease.filter(|_| !wanted);
+        if lease.is_none() {
+            session.away.store(false, Ordering::SeqCst);
+        }
+        lease
+    }
+
+    /// Sleeps until there is something to read, a poke, or the timeout.
+    fn sleep(&self, timeout: Option<Duration>, listens: bool) -> Result<PollFlags, String> {
         let timeout = timeout.map(|t| Timespec {
             tv_sec: t.as_secs() as _,
             tv_nsec: t.subsec_nanos() as _,
         });
-        let mut interest = PollFlags::IN;
+        let mut interest = PollFlags::empty();
+        if listens {
+            interest |= PollFlags::IN;
+        }
         if self.has_unsent() {
             interest |= PollFlags::OUT;
         }
         let session = &self.session;
         let mut fds = [
-            PollFd::from_borrowed_fd(session.socket.as_fd(), interest),
             PollFd::from_borrowed_fd(session.poke.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(session.socket.as_fd(), interest),
         ];
-        match poll(&mut fds, timeout.as_ref()) {
+        // Without interest in the socket, its end would still wake us, again and again.
+        let count = if interest.is_empty() { 1 } else { 2 };
+        match poll(&mut fds[..count], timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(format!("poll: {e}")),
         }
-        let (socket, poke) = (fds[0].revents(), fds[1].revents());
-        if !poke.is_empty() {
-            let mut count = [0; 8];
-            let _ = rustix::io::read(&session.poke, &mut count);
+        if !fds[0].revents().is_empty() {
+            let mut pokes = [0; 8];
+            let _ = rustix::io::read(&session.poke, &mut pokes);
         }
-        if socket.contains(PollFlags::OUT) {
-            self.write_rest();
-        }
-        if !(socket - PollFlags::OUT).is_empty() {
-            return match self.inbox.fill(self.session.socket.as_fd(), false) {
-                Ok(0) => Err("it closed the connection".into()),
-                Ok(_) => Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(()),
-                Err(e) => Err(e.to_string()),
-            };
-        }
-        Ok(())
+        Ok(fds[1].revents())
     }
 
     /// Whether a write of this thread left something; job threads write all or wait.
@@ -196,82 +255,5 @@ impl Dispatcher {
             Err(TryLockError::Poisoned(_)) => {}
         }
         Some(LOOK)
-    }
-
-    fn take_frames(&mut self) -> Result<(), String> {
-        loop {
-            match self.inbox.take::<FromService>() {
-                Ok(Some(frame)) => self.handle(frame)?,
-                Ok(None) => return Ok(()),
-                Err(e) => return Err(format!("it sent what is not a frame: {e}")),
-            }
-        }
-    }
-
-    fn handle(&self, frame: Received<FromService>) -> Result<(), String> {
-        let session = &self.session;
-        match frame.message {
-            FromService::Completed(completed) => self.completed(completed.done, completed.failed),
-            FromService::Fetched(fetched) => {
-                let mut pending = lock(&session.pending);
-                let fetch = pending.fetches.remove(&fetched.request);
-                session.made_room(pending);
-                if let Some(fetch) = fetch {
-                    fetch.end(fetched.error);
-                }
-            }
-            FromService::Compiled(compiled) => {
-                let answer = lock(&session.pending)
-                    .compilations
-                    .remove(&compiled.program);
-                let descriptor = frame
-                    .descriptor
-                    .ok_or("it compiled and sent no signature")?;
-                if let Some(answer) = answer {
-                    answer.give(Ok((descriptor, compiled.bytes)));
-                }
-            }
-            FromService::CompileFailed(failed) => {
-                let answer = lock(&session.pending).compilations.remove(&failed.program);
-                if let Some(answer) = answer {
-                    answer.give(Err(failed.error));
-                }
-            }
-            FromService::Released(released) => {
-                for region in &released.regions {
-                    session.segments.released(session, region);
-                }
-            }
-            FromService::ArrayFailed(failed) => session.array_failed(failed.array, failed.error),
-            // The last word of a service that ends the session by itself.
-            FromService::Refused(refused) => return Err(refused.error.message),
-            FromService::Welcome(_) | FromService::Answer(_) => {
-                return Err("it sent a frame that has no place in a session".into());
-            }
-        }
-        Ok(())
-    }
-
-    fn completed(&self, done: Vec<u64>, failed: Vec<(u64, Error)>) {
-        let mut ended: Vec<(Arc<Completion>, Result<(), Error>)> =
-            Vec::with_capacity(done.len() + failed.len());
-        let outcomes = done
-            .into_iter()
-            .map(|operation| (operation, Ok(())))
-            .chain(failed.into_iter().map(|(operation, e)| (operation, Err(e))));
-        let mut pending = lock(&self.session.pending);
-        for (operation, outcome) in outcomes {
-            let found = pending
-                .operations
-                .binary_search_by_key(&operation, |(operation, _)| *operation);
-            if let Some((_, completion)) = found.ok().and_then(|i| pending.operations.remove(i)) {
-                pending.in_flight = pending.in_flight.saturating_sub(1);
-                ended.push((completion, outcome));
-            }
-        }
-        self.session.made_room(pending);
-        for (completion, outcome) in ended {
-            completion.end(outcome);
-        }
     }
 }

@@ -216,7 +216,7 @@ entry! {
                     completion.session.may_wait()?;
                     event.hurry(true);
                 }
-                completion.wait().clone()
+                completion.session.attend(completion).clone()
             }
         }
     }

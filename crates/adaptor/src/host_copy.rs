@@ -94,7 +94,7 @@ fn request(
     let completion = Completion::new(Arc::clone(session), None);
     let mut pending = lock(&session.pending);
     while pending.fetches.len() >= limits::REQUESTS && !pending.closed {
-        if crate::dispatch::is_this_thread() {
+        if crate::dispatch::is_telling() {
             return Err(precondition(format!(
                 "{} reads are in flight, which is the limit",
                 limits::REQUESTS
@@ -143,6 +143,7 @@ impl Buffer {
             length,
         };
         let completion = request(session, self.id, region, form, Some(copy))?;
+        session.call_dispatcher();
         Ok(Event::of(completion, true))
     }
 
@@ -162,7 +163,7 @@ impl Buffer {
         session.may_wait()?;
         let block = session.segments.block(session, self.array().device_bytes)?;
         let completion = request(session, self.id, block.region(), Form::Raw, None)?;
-        completion.wait().clone()?;
+        session.attend(&completion).clone()?;
         let address = block.address();
         held.block = Some(Box::new(block));
         Ok(address)

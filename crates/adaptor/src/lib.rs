@@ -3,7 +3,7 @@
 //! JAX loads it as a PJRT plugin. Calls become frames to the service, which owns the device; what
 //! can be answered from what the service said already is answered here, about eighty calls a step.
 //! A call's way: [`table`] → [`fence`] → the module of its object → [`session`]; an answer's:
-//! [`dispatch`] → [`event`] → the job's callback.
+//! [`reader`] → [`event`] → the job's callback.
 //!
 //! Promise: nothing here prints, handles a signal or unwinds into C; the job's threads wait for
 //! the service only where PJRT says that a call blocks; when the service is gone, every call
@@ -34,6 +34,7 @@ mod event;
 
 mod dispatch;
 mod fork;
+mod reader;
 mod segments;
 mod session;
 

@@ -26,6 +26,7 @@ use crate::event::Completion;
 use crate::fork;
 use crate::host_copy::Fetch;
 use crate::lock;
+use crate::reader::Reader;
 use crate::segments::Segments;
 
 pub(crate) struct Session {
@@ -41,6 +42,12 @@ pub(crate) struct Session {
     pub(crate) outgoing: Mutex<Outgoing>,
     pub(crate) drops: Mutex<Drops>,
     pub(crate) pending: Mutex<Pending>,
+    /// Held while frames are read and handled.
+    pub(crate) reader: Mutex<Reader>,
+    /// The dispatcher leaves the socket to job threads.
+    pub(crate) away: AtomicBool,
+    /// Somebody waits for a frame and does not read.
+    pub(crate) wanted: AtomicBool,
     /// A place among what is pending became free, or the session ended.
     room: Condvar,
     /// Why nothing can be sent any more.
@@ -161,6 +168,9 @@ impl Session {
             outgoing: Mutex::default(),
             drops: Mutex::default(),
             pending: Mutex::default(),
+            reader: Mutex::new(Reader::new(inbox)),
+            away: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
             room: Condvar::new(),
             lost: OnceLock::new(),
             // 0 is left to mean nothing.
@@ -170,7 +180,7 @@ impl Session {
             any_array_failed: AtomicBool::new(false),
             dispatcher: Mutex::new(None),
         });
-        let thread = dispatch::start(Arc::clone(&session), inbox)
+        let thread = dispatch::start(Arc::clone(&session))
             .map_err(|e| unavailable(format!("no thread could be started for the session: {e}")))?;
         *lock(&session.dispatcher) = Some(thread);
         Ok(session)
@@ -203,7 +213,7 @@ impl Session {
 
     /// As [`Session::usable`], for calls that wait for an answer.
     pub(crate) fn may_wait(&self) -> Result<()> {
-        if dispatch::is_this_thread() {
+        if dispatch::is_telling() {
             return Err(precondition(
                 "a completion callback waits for the service, whose answers cannot arrive before \
                  the callback returns: wait in another thread",
@@ -231,7 +241,7 @@ impl Session {
     fn flush(&self, mut outgoing: MutexGuard<'_, Outgoing>) -> Result<()> {
         // The dispatcher must not wait for the service to read, or both could wait for each other;
         // it writes the rest when the socket takes it.
-        let wait = !dispatch::is_this_thread();
+        let wait = !dispatch::is_telling();
         match outgoing.outbox.flush(self.socket.as_fd(), wait) {
             Ok(_) => Ok(()),
             Err(e) => {
@@ -277,7 +287,7 @@ impl Session {
     fn take_place(&self) -> Result<()> {
         let mut pending = lock(&self.pending);
         while pending.in_flight >= self.window {
-            if dispatch::is_this_thread() {
+            if dispatch::is_telling() {
                 drop(pending);
                 return self.may_wait();
             }
@@ -308,6 +318,7 @@ impl Session {
         mut pending: MutexGuard<'a, Pending>,
     ) -> MutexGuard<'a, Pending> {
         pending.sleepers += 1;
+        self.call_dispatcher();
         self.room
             .wait(pending)
             .unwrap_or_else(PoisonError::into_inner)
@@ -326,6 +337,7 @@ impl Session {
     pub(crate) fn ask(&self, operation: u64) {
         // If it cannot be sent, the session is lost and the operation ends with that.
         let _ = self.send(Await { operation });
+        self.call_dispatcher();
     }
 
     /// Notes an array that the job no longer has; `bytes` is what that frees.
@@ -422,6 +434,8 @@ impl Session {
     pub(crate) fn lose(&self, why: &str) {
         let error = self.lost_error(why);
         let error = self.lost.get_or_init(|| error);
+        // So that the dispatcher hears of it, if it was another thread that did.
+        let _ = self.socket.shutdown(std::net::Shutdown::Both);
         let mut pending = lock(&self.pending);
         pending.closed = true;
         let operations = std::mem::take(&mut pending.operations);
@@ -449,9 +463,10 @@ impl Session {
             "the JAX client that this belongs to has been destroyed",
         ));
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        self.call_dispatcher();
         let thread = lock(&self.dispatcher).take();
         if let Some(thread) = thread
-            && !dispatch::is_this_thread()
+            && !dispatch::is_telling()
         {
             let _ = thread.join();
         }

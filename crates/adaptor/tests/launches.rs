@@ -274,6 +274,7 @@ fn callers_of_other_versions_have_other_options() {
     let (program, _) = compiled(client, &mut service, &signature(1, 1, 1));
     let (a, _) = array(client, &mut service);
     let keep = [0i64];
+    let mut outputs = Vec::new();
     // torch_xla's options end after `context`, JAX's are longer than ours: what lies beyond is not
     // read, which garbage there would show.
     for size in [80, 112, 144] {
@@ -284,9 +285,9 @@ fn callers_of_other_versions_have_other_options() {
         assert_eq!(next!(service, Execute).keep, [0]);
         assert!(!is_deleted(a));
         destroy_event(launched.event);
-        destroy(launched.outputs[0]);
+        outputs.extend(launched.outputs);
     }
-    destroy(a);
+    outputs.into_iter().chain([a]).for_each(destroy);
     destroy_executable(program);
     destroy_client(client);
 }
@@ -358,7 +359,7 @@ fn a_serialized_program_is_its_source_and_others_are_refused() {
         load.client = client_address as *mut PJRT_Client;
         load.serialized_executable = start as *const _;
         load.serialized_executable_size = size;
-        load.overridden_serialized_compile_options = 1 as *const _;
+        load.overridden_serialized_compile_options = std::ptr::dangling();
         load.overridden_serialized_compile_options_size = 1;
         call(api().PJRT_Executable_DeserializeAndLoad, &mut load).err()
     });

@@ -126,8 +126,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// More lanes than this is a typing error: a lane needs a core or a queue of the device.
-const LANES: RangeInclusive<i64> = 1..=64;
+/// Sessions take turns in one lane; more are refused rather than ignored.
+const LANES: RangeInclusive<i64> = 1..=1;
 /// Likewise; each compiler has a copy of the vendor's library in memory.
 const COMPILERS: RangeInclusive<i64> = 1..=64;
 /// Compilers where nothing is said: all cores, but four already keep up with JAX's small programs.
@@ -136,7 +136,7 @@ const COMPILERS_DEFAULT_MAX: usize = 4;
 const CACHE_DISK_BYTES: u64 = 2 << 30;
 /// Compiled programs kept in memory for the next job; the bytes bound the few large ones.
 const CACHE_MEMORY_PROGRAMS: u32 = 4096;
-const CACHE_MEMORY_BYTES: u64 = 256 << 20;
+const CACHE_MEMORY_BYTES: u64 = 1 << 30;
 /// A configuration is a page; anything larger is another file.
 const FILE_BYTES: u64 = 1 << 20;
 

@@ -102,9 +102,9 @@ fn compile<D: Device>(device: &D, request: &CompileRequest, code: &[u8]) -> Resu
     Ok(bytes)
 }
 
-/// A compilation beside a running job would slow it by up to half, so it gets about a tenth of a
+/// A compilation beside a running job would slow it by up to half, so it gets about a quarter of a
 /// contended core. Not the idle class: with all cores busy that would be next to nothing, and a new
 /// job would wait minutes for its first step.
 fn lower_priority() {
-    let _ = rustix::process::setpriority_process(None, 10);
+    let _ = rustix::process::setpriority_process(None, 5);
 }

@@ -57,7 +57,7 @@ allow_users = ["anna", 1001]
 idle_exit_seconds = 0
 [device]
 device = "cuda"
-lanes = 2
+lanes = 1
 memory = "16GiB"
 options = { allocator = "bfc", memory_fraction = 0.5, preallocate = false, visible_devices = [0] }
 [cache]
@@ -76,7 +76,7 @@ count = 3
         AllowUsers::Users(vec!["anna".into(), "1001".into()])
     );
     assert_eq!(config.idle_exit_seconds, Some(0));
-    assert_eq!((config.device.as_str(), config.lanes), ("cuda", 2));
+    assert_eq!((config.device.as_str(), config.lanes), ("cuda", 1));
     assert_eq!(config.capacity_bytes, Some(16 << 30));
     assert_eq!(
         config.plugin_options["memory_fraction"],
@@ -147,11 +147,11 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
 fn a_wrong_value_is_shown_with_what_is_due() {
     check(
         "[device]\nlanes = \"two\"\n",
-        "salus.toml, line 3: `lanes` is \"two\", and a whole number from 1 to 64 is due",
+        "salus.toml, line 3: `lanes` is \"two\", and a whole number from 1 to 1 is due",
     );
     check(
         "[device]\nlanes = 0\n",
-        "salus.toml, line 3: `lanes` is 0, and a whole number from 1 to 64 is due",
+        "salus.toml, line 3: `lanes` is 0, and a whole number from 1 to 1 is due",
     );
     check(
         "\n[device]\nmemory = \"16 gigs\"\n",

@@ -24,8 +24,8 @@ use crate::config::HostSettings;
 
 const DEADLINE: Duration = Duration::from_secs(20);
 const F32: u32 = 11;
-const STEP: &str = "name: step; params: f32[4]; outputs: f32[4] alias 0; scratch: 100; ms: 1000";
-const KEEPING: &str = "name: keeping; params: f32[4]; outputs: f32[4]; ms: 1000";
+const STEP: &str = "name: step; params: f32[4]; outputs: f32[4] alias 0; scratch: 100; ms: 5";
+const KEEPING: &str = "name: keeping; params: f32[4]; outputs: f32[4]; ms: 5";
 
 struct Fixture {
     host: Arc<Host<ScriptedDevice>>,
@@ -35,11 +35,15 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(Clock::Real)
+    }
+
+    fn with(clock: Clock) -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
         let config = ScriptedConfig {
             lanes: 1,
             capacity_bytes: 1 << 20,
-            clock: Clock::Manual,
+            clock,
         };
         let device = Arc::new(ScriptedDevice::open(&config));
         let settings = HostSettings {
@@ -131,7 +135,7 @@ impl Fixture {
     fn run(&self, running: u32) {
         self.until(|| self.sum(|account| u64::from(account.running)) == u64::from(running));
         let before = self.sum(|account| account.iterations);
-        self.host.device.advance(Duration::from_millis(1000));
+        self.host.device.advance(Duration::from_millis(5));
         self.until(|| self.sum(|account| account.iterations) != before);
     }
 
@@ -330,7 +334,6 @@ fn a_step_with_donation_runs_and_its_result_is_read() {
     job.upload(1, [1.0, 2.0, 3.0, 4.0]);
     let before = job.fetch(1, 1).expect("an upload is ready at once");
     job.execute(1, 1, &[1], 10);
-    fixture.run(1);
     job.ended(1).expect("the step ran");
     let after = job.fetch(2, 10).expect("the output is there");
     assert_ne!(before, after);
@@ -358,9 +361,6 @@ fn launches_are_pipelined_and_dependent_ones_need_no_answer() {
             &[if step == 0 { 1 } else { 9 + step }],
             10 + step,
         );
-    }
-    for step in 0..10_u32 {
-        fixture.run(2.min(10 - step));
     }
     job.ended(10).expect("the last ran");
     job.fetch(1, 19).expect("its output is there");
@@ -406,7 +406,6 @@ fn arguments_are_checked_before_the_plugin_sees_them() {
         .expect_err("the output of a refused launch");
     assert_eq!(inherited.message, cases[0].2);
     job.execute(9, 1, &[1], 900);
-    fixture.run(1);
     job.ended(9).expect("the session goes on");
 }
 
@@ -423,7 +422,7 @@ fn faults_of_a_program_reach_its_outputs_and_nobody_else() {
         .expect("compiles");
     job.compile(
         3,
-        "name: h; params: f32[4]; outputs: f32[4]; fail: async; ms: 1000",
+        "name: h; params: f32[4]; outputs: f32[4]; fail: async; ms: 5",
     )
     .expect("compiles");
     other.compile(1, KEEPING).expect("compiles");
@@ -432,17 +431,15 @@ fn faults_of_a_program_reach_its_outputs_and_nobody_else() {
     job.execute(1, 2, &[1], 10);
     job.ended(1).expect_err("fails at once");
     job.execute(2, 3, &[1], 20);
-    fixture.run(1);
     job.ended(2).expect_err("fails while it runs");
     job.fetch(1, 20).expect_err("its output is poisoned");
     other.execute(1, 1, &[1], 10);
-    fixture.run(1);
     other.ended(1).expect("undisturbed");
 }
 
 #[test]
 fn sessions_take_turns_whoever_asks_faster() {
-    let mut fixture = Fixture::new();
+    let mut fixture = Fixture::with(Clock::Manual);
     let mut greedy = fixture.job("greedy.py");
     let mut modest = fixture.job("modest.py");
     for job in [&mut greedy, &mut modest] {
@@ -488,13 +485,9 @@ fn a_job_that_dies_leaves_nothing_behind() {
             10 + step,
         );
     }
-    fixture.until(|| fixture.resident() == 32);
     drop(job);
-    fixture.run(2);
-    fixture.run(1);
     fixture.until(|| fixture.sum(|_| 1) == 1 && fixture.resident() == 16);
     other.execute(1, 1, &[1], 10);
-    fixture.run(1);
     other.ended(1).expect("the device goes on");
 }
 
