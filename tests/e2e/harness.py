@@ -310,7 +310,11 @@ class Daemon:
     def _is_ready(self) -> bool:
         code = self.process.poll()
         assert code is None, f"the daemon ended with {code}\n{self.log_text()}"
-        return accepts(self.socket) and self.command("ps", "-o", "json").code == 0
+        if not accepts(self.socket):
+            return False
+        shown = self.command("ps", "-o", "json")
+        # It answers while it still opens the device, about which it then has nothing to say.
+        return shown.code == 0 and "platform" in json.loads(shown.stdout)["device"]
 
     def command(self, *args) -> Result:
         env = self.sandbox.environment(SALUS_SOCKET=str(self.socket))

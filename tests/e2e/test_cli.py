@@ -29,31 +29,47 @@ SESSION_KEYS = {
 }
 
 
-@pytest.fixture
-def short_lived(sandbox):
-    """An environment in which a daemon that `salus run` starts goes away after a second."""
+def idle_after(sandbox, seconds) -> dict[str, str]:
+    """An environment in which a daemon that `salus run` starts goes away after so long."""
     config = sandbox.directory / "salus.toml"
-    config.write_text("schema_version = 1\n[service]\nidle_exit_seconds = 1\n")
+    config.write_text(f"schema_version = 1\n[service]\nidle_exit_seconds = {seconds}\n")
     return sandbox.environment(SALUS_CONFIG=str(config))
 
 
-def test_run_starts_a_daemon_that_goes_away(sandbox, salus_bin, short_lived):
-    result = run(sandbox, [salus_bin, "run", "--", *python(FIRST_USE)], short_lived).ok()
+def test_run_starts_a_daemon_that_goes_away(sandbox, salus_bin):
+    # Long enough for a Python under load to import JAX.
+    env = idle_after(sandbox, seconds=15)
+    result = run(sandbox, [salus_bin, "run", "--", *python(FIRST_USE)], env).ok()
     assert "RAN on cpu 6.0" in result.stdout
     assert "salus" in result.stderr and "start" in result.stderr, result.text()
     wait_for(lambda: not sandbox.processes(), "the daemon went away")
 
     # And another one comes when it is needed again.
-    again = run(sandbox, [salus_bin, "run", "--", *python(FIRST_USE)], short_lived).ok()
+    again = run(sandbox, [salus_bin, "run", "--", *python(FIRST_USE)], env).ok()
     assert again.stdout == result.stdout
+    run(sandbox, [salus_bin, "stop"], env).ok()
+    sandbox.assert_nothing_left()
 
 
-def test_two_runs_share_the_daemon_that_the_first_started(sandbox, salus_bin, short_lived):
+def test_two_runs_share_the_daemon_that_the_first_started(sandbox, salus_bin):
+    env = idle_after(sandbox, seconds=600)
     command = [salus_bin, "run", "--", *python(EXAMPLES / "mlp.py", "--steps", "20")]
-    jobs = [Job(sandbox, command, short_lived) for _ in range(2)]
+    jobs = [Job(sandbox, command, env) for _ in range(2)]
     first, second = (job.result().ok() for job in jobs)
     assert first.stdout == second.stdout
-    wait_for(lambda: not sandbox.processes(), "the daemon went away")
+    run(sandbox, [salus_bin, "stop"], env).ok()
+    sandbox.assert_nothing_left()
+
+
+@pytest.mark.xfail(
+    strict=True,
+    reason="the daemon does not know of a job before its first use of JAX; `salus run` should "
+    "leave it an open connection that lasts as long as the job",
+)
+def test_the_daemon_waits_for_a_job_that_loads_its_data_first(sandbox, salus_bin):
+    env = idle_after(sandbox, seconds=1)
+    slow = "import time; time.sleep(4); import jax; print(jax.numpy.ones(2).sum())"
+    run(sandbox, [salus_bin, "run", "--", sys.executable, "-c", slow], env).ok()
 
 
 def test_run_uses_the_daemon_that_is_there(daemon, sandbox, salus_bin):

@@ -21,7 +21,7 @@ use crate::executable::Program;
 use crate::fence::{Handle, entry, lend};
 use crate::host_copy::HostCopy;
 use crate::session::Session;
-use crate::shape::ArrayType;
+use crate::shape::{ArrayType, describe};
 use crate::transfer_manager::Staged;
 
 pub(crate) struct Buffer {
@@ -153,7 +153,7 @@ impl Buffer {
                 None => Err(precondition(format!(
                     "the array {} is still being filled by its transfer manager: send its last \
                      piece first",
-                    self.describe()
+                    describe(self.array())
                 ))),
             };
         }
@@ -162,24 +162,14 @@ impl Buffer {
 
     #[cold]
     fn gone(&self, state: u8) -> Error {
+        let how = match state {
+            DONATED => "donated to a launch, which reused its memory",
+            _ => "deleted",
+        };
         invalid(format!(
-            "the array {} has been {}",
-            self.describe(),
-            if state == DONATED {
-                "deleted or donated: it was donated to a computation, which reused its memory"
-            } else {
-                "deleted or donated: it was deleted"
-            }
+            "the array {} has been deleted or donated: it was {how}",
+            describe(self.array())
         ))
-    }
-
-    /// For messages.
-    fn describe(&self) -> String {
-        let array = self.array();
-        format!(
-            "of type {} and dimensions {:?}",
-            array.element_type, array.dims
-        )
     }
 
     /// Stamps it as donated to a launch; false if that launch has it already.

@@ -35,6 +35,12 @@ impl Handle for ClientHandle {
     type Raw = sys::PJRT_Client;
 }
 
+impl Drop for ClientHandle {
+    fn drop(&mut self) {
+        self.0.session.close();
+    }
+}
+
 impl Client {
     pub(crate) fn connect(choice: Choice) -> Result<Arc<Self>> {
         let opened = connect::open(choice)?;
@@ -162,13 +168,11 @@ fn default_assignment(
 
 entry! { sure
     fn PJRT_Client_Destroy(args: PJRT_Client_Destroy_Args) {
-        if let Some(handle) = args.own::<ClientHandle>(|a| &a.client) {
-            if handle.0.session.is_ours() {
-                handle.0.session.close();
-            } else {
-                // A forked child owns nothing of its parent's.
-                std::mem::forget(handle);
-            }
+        if let Some(handle) = args.own::<ClientHandle>(|a| &a.client)
+            && !handle.0.session.is_ours()
+        {
+            // A forked child owns nothing of its parent's.
+            std::mem::forget(handle);
         }
         Ok(())
     }

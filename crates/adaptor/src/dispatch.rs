@@ -12,7 +12,9 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -34,6 +36,9 @@ const DOZE_AFTER: Duration = Duration::from_millis(50);
 /// when that thread waits for long.
 const PATIENCE_MIN: Duration = Duration::from_millis(5);
 const PATIENCE_MAX: Duration = Duration::from_millis(20);
+
+/// Callbacks run here that were written for a C thread, whose stack is as large as that.
+const STACK_BYTES: usize = 8 << 20;
 
 thread_local! {
     static TELLING: Cell<bool> = const { Cell::new(false) };
@@ -64,19 +69,25 @@ impl Drop for Telling {
     }
 }
 
-pub(crate) fn start(session: Arc<Session>) -> io::Result<JoinHandle<()>> {
+/// Starts the thread; `ended` is dropped when it ends.
+pub(crate) fn start(session: Arc<Session>, ended: Sender<()>) -> io::Result<JoinHandle<()>> {
     // A new thread inherits the mask: signals of the process stay with the user's threads.
     let old = SignalMask::block_all();
     let thread = std::thread::Builder::new()
         .name("salus-dispatch".into())
+        .stack_size(STACK_BYTES)
         .spawn(move || {
-            Dispatcher {
-                session,
+            let _ended = ended;
+            let dispatcher = Dispatcher {
+                session: Arc::clone(&session),
                 changes: 0,
                 last_drop: None,
                 patience: PATIENCE_MIN,
+            };
+            if catch_unwind(AssertUnwindSafe(|| dispatcher.run())).is_err() {
+                // A job must not hang because we have a bug.
+                session.lose("Salus has a bug: the thread that listens to it panicked");
             }
-            .run();
         });
     old.restore();
     thread

@@ -11,7 +11,7 @@ use crate::client::client;
 use crate::executable::Executable;
 use crate::fence::{Handle, entry};
 use crate::serialized::{Serialized, deleter};
-use crate::shape::{descending, layout_text};
+use crate::shape::default_layout_text;
 use crate::topology::Topology;
 
 /// What C holds as `PJRT_Layouts_MemoryLayout`: its own, or part of a program.
@@ -39,10 +39,6 @@ impl Layout {
             of_program: true,
         }
     }
-}
-
-fn default_layout(element_type: u32, rank: usize) -> Box<Layout> {
-    Layout::new(layout_text(element_type, &descending(rank)))
 }
 
 entry! { sure
@@ -73,16 +69,16 @@ entry! {
         args: PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args
     ) {
         client(&args, |a| &a.client)?;
-        let layout = default_layout(args.read(|a| &a.r#type)?, args.read(|a| &a.num_dims)?);
-        args.hand(|a| &a.layout, layout)
+        let text = default_layout_text(args.read(|a| &a.num_dims)?);
+        args.hand(|a| &a.layout, Layout::new(text))
     }
 
     fn PJRT_Layouts_PJRT_Topology_GetDefaultLayout(
         args: PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args
     ) {
         args.handle::<Topology>(|a| &a.topology_description)?;
-        let layout = default_layout(args.read(|a| &a.r#type)?, args.read(|a| &a.num_dims)?);
-        args.hand(|a| &a.layout, layout)
+        let text = default_layout_text(args.read(|a| &a.num_dims)?);
+        args.hand(|a| &a.layout, Layout::new(text))
     }
 
     fn PJRT_Layouts_PJRT_Executable_GetOutputLayouts(

@@ -106,17 +106,16 @@ impl Session {
             if let Some(outcome) = completion.outcome() {
                 break outcome;
             }
-            let read = reader.read(self);
-            if let Some(outcome) = completion.outcome() {
-                break outcome;
-            }
             drop(reader);
-            if let Err(why) = read.and_then(|()| self.await_bytes()) {
-                // Ends the completion, too.
-                let _telling = Telling::begin();
-                self.lose(&why);
-            }
+            let awaited = self.await_bytes();
             reader = lock(&self.reader);
+            if let Err(why) = awaited.and_then(|()| reader.read(self)) {
+                drop(reader);
+                let _telling = Telling::begin();
+                // Ends the completion, too.
+                self.lose(&why);
+                reader = lock(&self.reader);
+            }
         };
         reader.attended = false;
         let others = reader.followers > 0;

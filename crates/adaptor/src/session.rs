@@ -14,8 +14,10 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use salus_channel::Outbox;
 use salus_wire::{Await, DropArrays, DropProgram, SegmentGone, ToService, limits};
@@ -57,8 +59,18 @@ pub(crate) struct Session {
     failed_arrays: Mutex<HashMap<u64, Error>>,
     /// Spares every reader the lock: uploads fail almost never.
     any_array_failed: AtomicBool,
-    dispatcher: Mutex<Option<JoinHandle<()>>>,
+    dispatcher: Mutex<Option<Dispatcher>>,
 }
+
+/// The thread that listens, and what is closed when it ends.
+struct Dispatcher {
+    thread: JoinHandle<()>,
+    ended: Receiver<()>,
+}
+
+/// How long `PJRT_Client_Destroy` waits for a callback that runs. A callback that waits for the
+/// very thread that destroys the client must not hang the job.
+const GOODBYE: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 pub(crate) struct Outgoing {
@@ -180,9 +192,10 @@ impl Session {
             any_array_failed: AtomicBool::new(false),
             dispatcher: Mutex::new(None),
         });
-        let thread = dispatch::start(Arc::clone(&session))
+        let (sender, ended) = channel();
+        let thread = dispatch::start(Arc::clone(&session), sender)
             .map_err(|e| unavailable(format!("no thread could be started for the session: {e}")))?;
-        *lock(&session.dispatcher) = Some(thread);
+        *lock(&session.dispatcher) = Some(Dispatcher { thread, ended });
         Ok(session)
     }
 
@@ -464,9 +477,10 @@ impl Session {
         ));
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         self.call_dispatcher();
-        let thread = lock(&self.dispatcher).take();
-        if let Some(thread) = thread
+        let dispatcher = lock(&self.dispatcher).take();
+        if let Some(Dispatcher { thread, ended }) = dispatcher
             && !dispatch::is_telling()
+            && ended.recv_timeout(GOODBYE) == Err(RecvTimeoutError::Disconnected)
         {
             let _ = thread.join();
         }

@@ -92,13 +92,47 @@ pub(crate) fn descending(rank: usize) -> Vec<i64> {
     (0..rank as i64).rev().collect()
 }
 
-/// As the CPU plugin writes it: `{1,0}`, and `{1,0:E(4)}` where elements are packed.
-pub(crate) fn layout_text(element_type: u32, minor_to_major: &[i64]) -> String {
-    let order: Vec<String> = minor_to_major.iter().map(i64::to_string).collect();
+/// The default layout, as the CPU plugin writes it whatever the type: `{1,0}`.
+pub(crate) fn default_layout_text(rank: usize) -> String {
+    format!("{{{}}}", order_text(&descending(rank)))
+}
+
+/// An array's layout, as the CPU plugin writes it: `{1,0:E(4)}` where elements are packed.
+fn layout_text(element_type: u32, minor_to_major: &[i64]) -> String {
+    let order = order_text(minor_to_major);
     match element_bits(element_type) {
-        Some(bits @ 1..8) => format!("{{{}:E({bits})}}", order.join(",")),
-        _ => format!("{{{}}}", order.join(",")),
+        Some(bits @ 1..8) => format!("{{{order}:E({bits})}}"),
+        _ => format!("{{{order}}}"),
     }
+}
+
+fn order_text(minor_to_major: &[i64]) -> String {
+    let order: Vec<String> = minor_to_major.iter().map(i64::to_string).collect();
+    order.join(",")
+}
+
+/// An array for messages, `f32[2,3]`.
+pub(crate) fn describe(array: &ArrayType) -> String {
+    macro_rules! names {
+        ($($constant:ident $name:literal),* $(,)?) => {
+            match array.element_type {
+                $($constant => $name.to_owned(),)*
+                other => format!("type {other} "),
+            }
+        };
+    }
+    let name = names! {
+        PJRT_Buffer_Type_PRED "bool", PJRT_Buffer_Type_S8 "int8", PJRT_Buffer_Type_S16 "int16",
+        PJRT_Buffer_Type_S32 "int32", PJRT_Buffer_Type_S64 "int64", PJRT_Buffer_Type_U8 "uint8",
+        PJRT_Buffer_Type_U16 "uint16", PJRT_Buffer_Type_U32 "uint32",
+        PJRT_Buffer_Type_U64 "uint64", PJRT_Buffer_Type_F16 "float16",
+        PJRT_Buffer_Type_F32 "float32", PJRT_Buffer_Type_F64 "float64",
+        PJRT_Buffer_Type_BF16 "bfloat16", PJRT_Buffer_Type_C64 "complex64",
+        PJRT_Buffer_Type_C128 "complex128", PJRT_Buffer_Type_S4 "int4",
+        PJRT_Buffer_Type_U4 "uint4",
+    };
+    let dims: Vec<String> = array.dims.iter().map(i64::to_string).collect();
+    format!("{name}[{}]", dims.join(","))
 }
 
 impl ArrayType {

@@ -93,6 +93,9 @@ entry! {
     }
 }
 
+/// What the CPU plugin wants of memory that it uses without copying.
+const VIEW_ALIGNMENT: usize = 64;
+
 fn from_host(args: &Args<'_, sys::PJRT_Client_BufferFromHostBuffer_Args>) -> Result<()> {
     let client = client(args, |a| &a.client)?;
     let dims = args.list(|a| &a.dims, |a| &a.num_dims)?;
@@ -156,6 +159,14 @@ fn view(args: &Args<'_, sys::PJRT_Client_CreateViewOfDeviceBuffer_Args>) -> Resu
         return Err(invalid(
             "`device_buffer_ptr` of PJRT_Client_CreateViewOfDeviceBuffer_Args is NULL",
         ));
+    }
+    // A caller that asks for a view promises not to be given a copy where the vendor itself would
+    // need one, and JAX relies on the refusal.
+    if data.addr() % VIEW_ALIGNMENT != 0 {
+        return Err(invalid(format!(
+            "memory at {data:p} cannot be imported: it is not aligned to {VIEW_ALIGNMENT} bytes; \
+             copy the array"
+        )));
     }
     let strides = strides_of(dims, &array.minor_to_major, element_bytes);
     let buffer = upload(client, array, memory, |to| {

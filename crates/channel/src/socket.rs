@@ -30,8 +30,11 @@ pub struct Received<M> {
 /// The receiving side of a socket: bytes and descriptors not yet taken as frames.
 #[derive(Debug, Default)]
 pub struct Inbox {
+    /// Room to read into; kept as it is between reads, because clearing it costs more than a read.
     bytes: Vec<u8>,
+    /// Where the bytes not yet taken begin and end.
     start: usize,
+    end: usize,
     descriptors: VecDeque<OwnedFd>,
 }
 
@@ -40,21 +43,23 @@ impl Inbox {
     /// an empty socket is `ErrorKind::WouldBlock`.
     pub fn fill(&mut self, socket: impl AsFd, wait: bool) -> io::Result<usize> {
         if self.start > 0 {
-            self.bytes.drain(..self.start);
+            self.bytes.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
             self.start = 0;
         }
-        let old = self.bytes.len();
-        self.bytes.resize(old + READ_BYTES, 0);
-        let result = self.receive(socket, old, wait);
-        self.bytes.truncate(old + *result.as_ref().unwrap_or(&0));
         // A quiet session must not hold the room that its largest frame once took.
-        if self.bytes.is_empty() && self.bytes.capacity() > 2 * READ_BYTES {
+        if self.end == 0 && self.bytes.len() > 2 * READ_BYTES {
             self.bytes = Vec::new();
         }
-        result
+        if self.bytes.len() < self.end + READ_BYTES {
+            self.bytes.resize(self.end + READ_BYTES, 0);
+        }
+        let n = self.receive(socket, wait)?;
+        self.end += n;
+        Ok(n)
     }
 
-    fn receive(&mut self, socket: impl AsFd, from: usize, wait: bool) -> io::Result<usize> {
+    fn receive(&mut self, socket: impl AsFd, wait: bool) -> io::Result<usize> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_A_READ))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut flags = RecvFlags::CMSG_CLOEXEC;
@@ -62,7 +67,7 @@ impl Inbox {
             flags |= RecvFlags::DONTWAIT;
         }
         let n = loop {
-            let mut into = [IoSliceMut::new(&mut self.bytes[from..])];
+            let mut into = [IoSliceMut::new(&mut self.bytes[self.end..])];
             match rustix::net::recvmsg(&socket, &mut into, &mut control, flags) {
                 Ok(received) => break received.bytes,
                 Err(rustix::io::Errno::INTR) => {}
@@ -85,7 +90,7 @@ impl Inbox {
 
     /// The next whole frame, if one is there.
     pub fn take<M: Message>(&mut self) -> Result<Option<Received<M>>, DecodeError> {
-        let rest = &self.bytes[self.start..];
+        let rest = &self.bytes[self.start..self.end];
         let Some(header) = Header::decode(rest)? else {
             return Ok(None);
         };

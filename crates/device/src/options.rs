@@ -98,8 +98,7 @@ impl CompileOptions {
                 }
                 (3, build) => self.build.read(build.bytes()?)?,
                 (7, entry) => {
-                    let (name, value) = read_override(entry.bytes()?)?;
-                    self.overrides.insert(name, value);
+                    self.overrides.extend(read_override(entry.bytes()?)?);
                 }
                 (10, precision) => self.matrix_unit_precision = precision.varint()?,
                 _ => {}
@@ -274,8 +273,9 @@ fn write_debug_options(options: &BTreeMap<u32, Scalar>) -> Vec<u8> {
     message.finish()
 }
 
-/// An entry of `env_option_overrides`: a name and an `OptionOverrideProto`.
-fn read_override(entry: &[u8]) -> Result<(String, Vec<u8>), Error> {
+/// An entry of `env_option_overrides`: a name and an `OptionOverrideProto`. Nothing if it only
+/// says how to dump: without a place to dump to, which nobody can name, it means nothing.
+fn read_override(entry: &[u8]) -> Result<Option<(String, Vec<u8>)>, Error> {
     let (mut name, mut value) = ("", &[][..]);
     for field in fields(entry) {
         match field? {
@@ -284,14 +284,18 @@ fn read_override(entry: &[u8]) -> Result<(String, Vec<u8>), Error> {
             _ => {}
         }
     }
+    let number_or_flag = |field: &_| matches!(field, Ok((2..=4, _)));
+    if name.starts_with("xla_dump_") && fields(value).all(|field| number_or_flag(&field)) {
+        return Ok(None);
+    }
     if !ALLOWED.iter().any(|allowed| allowed.1 == name) {
         // The name is a claim, too: what is printed is short and has no control characters.
         let shown: String = name.escape_default().take(80).collect();
         return Err(error(
             INVALID_ARGUMENT,
             format!(
-                "the compiler option `{shown}` is not available through Salus: it is unknown, or \
-                 reaches files or the compiler itself; leave it out"
+                "No such compile option: '{shown}'. It is unknown, or it reaches files or the \
+                 compiler itself and is not available through Salus; leave it out"
             ),
         ));
     }
@@ -315,7 +319,7 @@ fn read_override(entry: &[u8]) -> Result<(String, Vec<u8>), Error> {
     if let Some((number, value)) = chosen {
         canonical.field(number, value);
     }
-    Ok((name.to_owned(), canonical.finish()))
+    Ok(Some((name.to_owned(), canonical.finish())))
 }
 
 /// Whether a text can be a number, a flag or a list of enum names, and no path.

@@ -136,7 +136,10 @@ fn overrides_are_refused_by_name_and_by_value() {
     let dump = with_override("xla_dump_to", (1, Wire::Bytes(b"x")));
     let refused = rebuild(&dump).expect_err("it writes files");
     assert_eq!(refused.code, INVALID_ARGUMENT);
-    assert!(refused.message.contains("`xla_dump_to`"), "{refused}");
+    assert!(refused.message.contains("'xla_dump_to'"), "{refused}");
+    let how = with_override("xla_dump_max_hlo_modules", (3, Wire::Varint(200)));
+    let dropped = rebuild(&how).expect("it says how to dump, not where");
+    assert!(!contains(&dropped, b"xla_dump"));
     let shown = rebuild(&with_override("a\n\u{1b}[31m", (2, Wire::Varint(1))));
     let shown = shown.expect_err("no such option").message;
     assert!(!shown.contains('\u{1b}'), "{shown}");
