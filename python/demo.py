@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -129,24 +128,26 @@ def service(directory: Path):
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env
         )
     try:
-        await_listener(path, daemon, log)
-        yield environment(JAX_PLATFORMS="salus,cpu", SALUS_SOCKET=str(path))
+        of_jobs = environment(JAX_PLATFORMS="salus,cpu", SALUS_SOCKET=str(path))
+        await_device(of_jobs, daemon, log)
+        yield of_jobs
     finally:
         daemon.send_signal(signal.SIGTERM)
         daemon.wait()
 
 
-def await_listener(path: Path, daemon: subprocess.Popen, log: Path) -> None:
+def await_device(env: dict[str, str], daemon: subprocess.Popen, log: Path) -> None:
+    """Until the service listens and knows its device, which it opens after it listens."""
     end = time.monotonic() + START_SECONDS
     while True:
-        with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
-            probe.connect(str(path))
-            return
+        with contextlib.suppress(RuntimeError):
+            if "platform" in ps(env)["device"]:
+                return
         if daemon.poll() is not None:
             raise RuntimeError(f"the service ended at once:\n{log.read_text()}")
         if time.monotonic() > end:
-            raise RuntimeError(f"the service does not listen at {path}:\n{log.read_text()}")
-        time.sleep(0.02)
+            raise RuntimeError(f"the service has no device:\n{log.read_text()}")
+        time.sleep(REFRESH_SECONDS)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import struct
 import subprocess
 
 import pytest
+
 import wire
 from harness import (
     SCRIPTS,

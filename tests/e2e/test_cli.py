@@ -8,6 +8,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+
 from harness import EXAMPLES, SCRIPTS, Daemon, Job, python, run, wait_for
 
 FIRST_USE = SCRIPTS / "bad" / "first_use.py"

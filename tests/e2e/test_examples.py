@@ -1,6 +1,7 @@
 """The scripts in `examples/`: unmodified, with the same bits."""
 
 import pytest
+
 from harness import EXAMPLES
 
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+
 from harness import EXAMPLES, SCRIPTS, Job, command_of, descendants, python, run, wait_for
 
 VICTIM = SCRIPTS / "bad" / "victim.py"

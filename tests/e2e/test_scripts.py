@@ -5,6 +5,7 @@ every result; what they print must be equal.
 """
 
 import pytest
+
 from harness import SCRIPTS
 
 # Not run here: they take arguments or are no scripts.

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from harness import EXAMPLES, ROOT, run
 
 OLD = Path(os.environ.get("SALUS_TEST_OLD_VENV") or ROOT / ".venv-old")

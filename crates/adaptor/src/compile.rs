@@ -4,21 +4,22 @@
 //! program is a token that holds its source, so loading one is compiling it, from the service's
 //! cache as a rule.
 //!
-//! Not here: what is known of the program afterwards ([`crate::executable`]).
+//! Not here: what is known of the program afterwards ([`crate::program`]).
 #![expect(unsafe_code, reason = "C entry points")]
 #![allow(non_snake_case, reason = "the header's names")]
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use salus_pjrt::sys;
 use salus_wire::{Compile, Reader, Signature, Token, Wire, limits};
 
 use crate::client::{Client, ClientHandle, client};
 use crate::error::{Result, internal, invalid, unavailable};
-use crate::executable::{Executable, Loaded, LoadedExecutable, Program, Source};
+use crate::executable::{Executable, LoadedExecutable};
 use crate::fence::{Args, entry};
 use crate::lock;
-use crate::session::{Answer, Compiled};
+use crate::program::{Loaded, Program, Source};
 use crate::topology::Topology;
 
 fn compile(client: &Arc<Client>, source: Source) -> Result<Arc<Loaded>> {
@@ -31,10 +32,10 @@ fn compile(client: &Arc<Client>, source: Source) -> Result<Arc<Loaded>> {
         std::ptr::copy_nonoverlapping(source.code.as_ptr(), block.address(), source.code.len());
     }
     let program = session.next_ids(1);
-    let answer: Arc<Answer<Compiled>> = Answer::new();
+    let (sender, answer) = channel();
     let mut pending = lock(&session.pending);
     if !pending.closed {
-        pending.compilations.insert(program, Arc::clone(&answer));
+        pending.compilations.insert(program, sender);
     }
     drop(pending);
     let sent = session.send(Compile {
@@ -48,7 +49,11 @@ fn compile(client: &Arc<Client>, source: Source) -> Result<Arc<Loaded>> {
         return Err(error);
     }
     session.call_dispatcher();
-    let (descriptor, bytes) = answer.wait()?;
+    // Every compilation is answered, at the latest when the session ends.
+    let answer = answer
+        .recv()
+        .map_err(|_| internal("a compilation was forgotten"))?;
+    let (descriptor, bytes) = answer?;
     let signature = salus_channel::open_blob(descriptor, bytes)
         .map_err(|e| unavailable(format!("the signature of a program could not be read: {e}")))?;
     let signature = Signature::take(&mut Reader::new(&signature), 0).map_err(|e| {

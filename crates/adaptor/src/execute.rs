@@ -17,8 +17,9 @@ use crate::buffer::Buffer;
 use crate::device::Device;
 use crate::error::{Result, invalid, unimplemented};
 use crate::event::Event;
-use crate::executable::{LoadedExecutable, Program};
+use crate::executable::LoadedExecutable;
 use crate::fence::{Args, Handle, entry, give};
+use crate::program::Program;
 
 type ExecuteArgs<'a> = Args<'a, sys::PJRT_LoadedExecutable_Execute_Args>;
 

@@ -24,6 +24,7 @@ mod compile;
 mod executable;
 mod execute;
 mod layouts;
+mod program;
 
 mod buffer;
 mod host_copy;
@@ -33,6 +34,7 @@ mod upload;
 mod event;
 
 mod dispatch;
+mod drops;
 mod fork;
 mod reader;
 mod segments;

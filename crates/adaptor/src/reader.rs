@@ -164,13 +164,13 @@ fn handle(session: &Session, frame: Received<FromService>) -> std::result::Resul
                 .descriptor
                 .ok_or("it compiled and sent no signature")?;
             if let Some(answer) = answer {
-                answer.give(Ok((descriptor, compiled.bytes)));
+                let _ = answer.send(Ok((descriptor, compiled.bytes)));
             }
         }
         FromService::CompileFailed(failed) => {
             let answer = lock(&session.pending).compilations.remove(&failed.program);
             if let Some(answer) = answer {
-                answer.give(Err(failed.error));
+                let _ = answer.send(Err(failed.error));
             }
         }
         FromService::Released(released) => {

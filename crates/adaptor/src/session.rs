@@ -14,15 +14,16 @@ use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use salus_channel::Outbox;
-use salus_wire::{Await, DropArrays, DropProgram, SegmentGone, ToService, limits};
+use salus_wire::{Await, ToService};
 
 use crate::dispatch;
+use crate::drops::Drops;
 use crate::error::{Error, Result, precondition, unavailable};
 use crate::event::Completion;
 use crate::fork;
@@ -79,32 +80,6 @@ pub(crate) struct Outgoing {
     last_operation: u64,
 }
 
-/// What the job no longer has and the service has not been told yet.
-#[derive(Default)]
-pub(crate) struct Drops {
-    arrays: Vec<u64>,
-    programs: Vec<u64>,
-    /// Segments that were unmapped.
-    segments: Vec<u32>,
-    /// Bytes that the arrays occupy.
-    bytes: u64,
-    /// Changes with every addition, so that the dispatcher sees a quiet moment.
-    pub(crate) changes: u64,
-    /// The dispatcher sleeps without a timeout and must be poked.
-    pub(crate) asleep: bool,
-}
-
-impl Drops {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.arrays.is_empty() && self.programs.is_empty() && self.segments.is_empty()
-    }
-}
-
-/// Dropped arrays that may wait for a frame to ride with. More of them, or more bytes, are worth a
-/// write of their own: other jobs may wait for the memory.
-const DROPS_WAITING_MAX: usize = 256;
-const DROPS_WAITING_BYTES_MAX: u64 = 16 << 20;
-
 /// What the service has yet to answer.
 #[derive(Default)]
 pub(crate) struct Pending {
@@ -113,7 +88,7 @@ pub(crate) struct Pending {
     /// Places of the window in use; those of `operations` and of launches about to be sent.
     pub(crate) in_flight: u32,
     pub(crate) fetches: HashMap<u64, Fetch>,
-    pub(crate) compilations: HashMap<u64, Arc<Answer<Compiled>>>,
+    pub(crate) compilations: HashMap<u64, Sender<Compiled>>,
     /// Threads that sleep until there is room; without any, waking them is saved.
     sleepers: u32,
     /// Nothing is added any more.
@@ -122,39 +97,6 @@ pub(crate) struct Pending {
 
 /// A signature's memfd and its length, or why there is none.
 pub(crate) type Compiled = Result<(OwnedFd, u64)>;
-
-/// One answer for one waiting thread.
-pub(crate) struct Answer<T> {
-    value: Mutex<Option<T>>,
-    given: Condvar,
-}
-
-impl<T> Answer<T> {
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            value: Mutex::new(None),
-            given: Condvar::new(),
-        })
-    }
-
-    pub(crate) fn give(&self, value: T) {
-        *lock(&self.value) = Some(value);
-        self.given.notify_all();
-    }
-
-    pub(crate) fn wait(&self) -> T {
-        let mut value = lock(&self.value);
-        loop {
-            if let Some(value) = value.take() {
-                return value;
-            }
-            value = self
-                .given
-                .wait(value)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
 
 impl Session {
     /// Starts the dispatcher of a socket on which the service said `Welcome`.
@@ -353,72 +295,8 @@ impl Session {
         self.call_dispatcher();
     }
 
-    /// Notes an array that the job no longer has; `bytes` is what that frees.
-    pub(crate) fn drop_array(&self, array: u64, bytes: u64) {
-        if self.any_array_failed.load(Ordering::Relaxed) {
-            lock(&self.failed_arrays).remove(&array);
-        }
-        self.add_drop(|drops| {
-            drops.arrays.push(array);
-            drops.bytes += bytes;
-        });
-    }
-
-    pub(crate) fn drop_program(&self, program: u64) {
-        self.add_drop(|drops| drops.programs.push(program));
-    }
-
-    pub(crate) fn drop_segment(&self, segment: u32) {
-        self.add_drop(|drops| drops.segments.push(segment));
-    }
-
-    fn add_drop(&self, add: impl FnOnce(&mut Drops)) {
-        if self.usable().is_err() {
-            return;
-        }
-        let mut drops = lock(&self.drops);
-        add(&mut drops);
-        drops.changes += 1;
-        if drops.arrays.len() > DROPS_WAITING_MAX || drops.bytes > DROPS_WAITING_BYTES_MAX {
-            drop(drops);
-            let _ = self.transmit(|_| ());
-        } else if std::mem::take(&mut drops.asleep) {
-            drop(drops);
-            self.wake_dispatcher();
-        }
-    }
-
     pub(crate) fn wake_dispatcher(&self) {
         let _ = rustix::io::write(&self.poke, &1u64.to_ne_bytes());
-    }
-
-    /// Puts what was dropped before the next frame.
-    pub(crate) fn carry_drops(&self, outbox: &mut Outbox) {
-        let mut drops = lock(&self.drops);
-        if drops.is_empty() {
-            return;
-        }
-        let room = drops.arrays.len().min(DROPS_WAITING_MAX);
-        let mut arrays = std::mem::replace(&mut drops.arrays, Vec::with_capacity(room));
-        let programs = std::mem::take(&mut drops.programs);
-        let segments = std::mem::take(&mut drops.segments);
-        drops.bytes = 0;
-        drops.changes += 1;
-        drop(drops);
-        while arrays.len() > limits::BATCH {
-            let rest = arrays.split_off(limits::BATCH);
-            outbox.push(&ToService::from(DropArrays { arrays }), None);
-            arrays = rest;
-        }
-        if !arrays.is_empty() {
-            outbox.push(&ToService::from(DropArrays { arrays }), None);
-        }
-        for program in programs {
-            outbox.push(&ToService::from(DropProgram { program }), None);
-        }
-        for id in segments {
-            outbox.push(&ToService::from(SegmentGone { id }), None);
-        }
     }
 
     pub(crate) fn array_failed(&self, array: u64, error: Error) {
@@ -431,6 +309,12 @@ impl Session {
         self.any_array_failed
             .load(Ordering::Acquire)
             .then(|| lock(&self.failed_arrays).get(&array).cloned())?
+    }
+
+    pub(crate) fn forget_failure(&self, array: u64) {
+        if self.any_array_failed.load(Ordering::Relaxed) {
+            lock(&self.failed_arrays).remove(&array);
+        }
     }
 
     fn lost_error(&self, why: &str) -> Error {
@@ -456,7 +340,7 @@ impl Session {
         let compilations = std::mem::take(&mut pending.compilations);
         self.made_room(pending);
         for (_, answer) in compilations {
-            answer.give(Err(error.clone()));
+            let _ = answer.send(Err(error.clone()));
         }
         for (_, completion) in operations {
             completion.end(Err(error.clone()));

@@ -332,6 +332,39 @@ fn a_pointer_shows_one_copy_to_all_who_refer_to_it() {
 }
 
 #[test]
+fn who_waits_for_a_read_hears_for_all_others() {
+    let (client, mut service) = Service::open(4, true);
+    let (program, _) = compiled(client, &mut service, &signature(0, 1, 0));
+    let (a, _) = array(client, &mut service);
+    let launched = launch(program, &[], 1, &[]).expect("launched");
+    let operation = next!(service, Execute).operation;
+    let address = a as usize;
+    let reader = std::thread::spawn(move || refer(address));
+    let fetch = next!(service, Fetch);
+    // Another thread waits for the launch while the first one listens.
+    let event = launched.event as usize;
+    let other = std::thread::spawn(move || await_event(event as *mut PJRT_Event));
+    assert_eq!(next!(service, Await).operation, operation);
+    // The read ends first: the other one is still heard.
+    service.write(&fetch.target, &bytes(&[1., 2., 3., 4.]));
+    service.send(Fetched {
+        request: fetch.request,
+        error: None,
+    });
+    reader.join().expect("no panic").expect("a copy");
+    service.send(salus_wire::Completed {
+        done: vec![operation],
+        failed: Vec::new(),
+    });
+    other.join().expect("no panic").expect("it ended well");
+    let_go(a);
+    destroy(a);
+    launched.outputs.into_iter().for_each(destroy);
+    destroy_executable(program);
+    destroy_client(client);
+}
+
+#[test]
 fn there_are_no_pointers_into_a_device_elsewhere() {
     let (client, mut service) = Service::open(4, false);
     let (a, _) = array(client, &mut service);

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import export
 from jax.experimental import serialize_executable
+
 from report import report
 
 

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+
 from report import report
 
 COUNT = 1 << 28  # float32

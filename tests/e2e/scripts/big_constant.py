@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from report import report
 
 constant = np.random.default_rng(0).normal(size=(12, 1 << 20)).astype(np.float32)

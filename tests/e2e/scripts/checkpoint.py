@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import orbax.checkpoint as ocp
+
 from report import report
 
 optimizer = optax.adam(1e-2)

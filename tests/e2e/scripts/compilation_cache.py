@@ -5,6 +5,7 @@ import warnings
 
 import jax
 import jax.numpy as jnp
+
 from report import report
 
 jax.config.update("jax_compilation_cache_dir", sys.argv[1])

@@ -5,6 +5,7 @@ import gc
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from report import raises, report
 
 x = jnp.arange(1_000_000.0)

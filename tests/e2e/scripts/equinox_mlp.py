@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+
 from report import report
 
 model = eqx.nn.MLP(8, 1, 64, 3, key=jax.random.key(0))

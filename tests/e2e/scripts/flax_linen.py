@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 from flax import linen as nn
 from flax.training import train_state
+
 from report import report
 
 

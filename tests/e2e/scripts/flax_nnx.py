@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from flax import nnx
+
 from report import report
 
 

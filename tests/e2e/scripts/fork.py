@@ -13,6 +13,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from report import raises, report
 
 double = jax.jit(lambda a: a * 2)

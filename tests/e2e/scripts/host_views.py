@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+
 from report import raises, report
 
 x = jnp.arange(24, dtype=jnp.float32).reshape(4, 6) * 1.5

@@ -7,6 +7,7 @@ os.environ["KERAS_BACKEND"] = "jax"
 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
+
 from report import report  # noqa: E402
 
 keras.utils.set_random_seed(0)

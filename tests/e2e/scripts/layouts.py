@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.layout import Format, Layout
 from jax.sharding import SingleDeviceSharding
+
 from report import report
 
 sharding = SingleDeviceSharding(jax.devices()[0])

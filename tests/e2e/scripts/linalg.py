@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import jax.scipy.linalg as jsl
 import numpy as np
+
 from report import raises, report
 
 rng = np.random.default_rng(0)

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
+
 from report import report
 
 device = jax.devices()[0]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+
 from report import report
 
 directory = tempfile.mkdtemp()

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 from jax import lax
+
 from report import report
 
 

@@ -5,6 +5,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
 from report import report
 
 mesh = Mesh(jax.devices()[:1], ("data",))

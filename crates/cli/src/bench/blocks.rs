@@ -42,7 +42,7 @@ pub(super) fn measure(
         measured: ratio(comparison.quotient),
         floor: format!("{:.3}", comparison.floor.median),
         target: format!("≤ {target}"),
-        verdict: Verdict::at_most(comparison.quotient, target),
+        verdict: Verdict::at_most(comparison.quotient, target).unless_busy(rounds.busy()),
         detail: format!(
             "direct {}, Salus {}, {arguments} arguments; Salus/direct {:.3} (p15–p85 {:.2}–{:.2}), \
              direct/direct p15–p85 {:.2}–{:.2}; {}",

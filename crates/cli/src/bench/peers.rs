@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -21,7 +21,7 @@ use crate::Outcome;
 /// The size of a ping: that of a short frame.
 pub(super) const PING_BYTES: usize = 64;
 /// A service ends its children and removes its socket within this.
-const END_TIME: Duration = Duration::from_secs(5);
+pub(super) const END_TIME: Duration = Duration::from_secs(5);
 /// How often to look whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
@@ -159,14 +159,13 @@ fn guard(directory: &Path) {
     }
 }
 
-/// Waits for a process that was asked to end.
-pub(super) fn ends_soon(child: &mut Child) -> bool {
-    let deadline = Instant::now() + END_TIME;
-    while Instant::now() < deadline {
+/// Waits for a process that is about to end.
+pub(super) fn ends_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
+    let deadline = Instant::now() + time;
+    loop {
         match child.try_wait() {
-            Ok(None) => std::thread::sleep(LOOK_EVERY),
-            _ => return true,
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(LOOK_EVERY),
+            ended => return ended.ok().flatten(),
         }
     }
-    false
 }

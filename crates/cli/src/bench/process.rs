@@ -14,7 +14,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal};
+use rustix::process::Pid;
 use salus_daemon::config::Problem;
 
 use super::peers::{self, Ending};
@@ -91,7 +91,7 @@ impl Drop for Kept {
         ) {
             // Not reaped yet, so the number is still this child's.
             let _ = rustix::process::kill_process(pid, self.ending.signal());
-            if self.ending.signal() != Signal::KILL && !peers::ends_soon(&mut self.child) {
+            if peers::ends_within(&mut self.child, peers::END_TIME).is_none() {
                 let _ = self.child.kill();
             }
         }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::blocks::NAMES;
 use super::overhead::Run;
 use super::peers::{PING_BYTES, start_echo};
-use super::report::{Finding, microseconds};
+use super::report::{Finding, microseconds, ratio};
 use super::rounds::Rounds;
 use super::rows::Row;
 use super::side::{AGAIN, DIRECT, SALUS, SIDES};
@@ -87,13 +87,10 @@ fn finding(
     let mut names = NAMES.to_vec();
     names.push("round_trip");
     Ok(Finding {
-        measured: format!(
-            "{:.2} [{:.2}, {:.2}]",
-            in_trips.value, in_trips.low, in_trips.high
-        ),
+        measured: ratio(in_trips),
         floor: format!("{:.2}", floor.median / trip.median),
         target: format!("≤ {target}"),
-        verdict: Verdict::at_most(in_trips, target),
+        verdict: Verdict::at_most(in_trips, target).unless_busy(rounds.busy()),
         detail: format!(
             "direct {}, Salus adds {} (p15–p85 {:.0}–{:.0}), direct/direct {}; \
              round trip {} after a pause as long, {} after as much work, {} in a tight loop; {}",

@@ -115,11 +115,12 @@ pub(super) fn table(machine: &Value, pace: Pace, findings: &[Finding]) -> String
     out
 }
 
-const LEGEND: &str = "\n\
-    Measured: median over the rounds, divided by the noise floor where both are ratios, and in \
-    brackets where it\nlies with 95 % confidence. Noise floor: the same between two processes that \
-    both use the plugin directly\n(copies: between two copies). Met and missed: the whole interval \
-    is on that side of the target.\n";
+const LEGEND: &str = "
+Measured: median over the rounds, divided by the noise floor where both are ratios; in brackets, where it lies
+with 95 % confidence. Noise floor: the same between two processes that both use the plugin directly (transfers:
+between two copies). Met, missed: the whole interval is on that side of the target. Within noise: it is not, or
+there were fewer than 6 rounds, or other processes disturbed more than half of them.
+";
 
 fn header(machine: &Value) -> String {
     let field = |key: &str| match &machine[key] {
@@ -147,10 +148,14 @@ fn header(machine: &Value) -> String {
     )
 }
 
-/// `1.012 [1.004, 1.021]`.
+/// `1.012 [1.004, 1.021]`; without brackets if there were too few rounds for them.
 pub(super) fn ratio(interval: Interval) -> String {
     let Interval { value, low, high } = interval;
-    format!("{value:.3} [{low:.3}, {high:.3}]")
+    if low.is_finite() && high.is_finite() {
+        format!("{value:.3} [{low:.3}, {high:.3}]")
+    } else {
+        format!("{value:.3}")
+    }
 }
 
 /// `84 µs`, `1.24 ms`, `3.35 s`.

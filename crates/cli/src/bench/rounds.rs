@@ -86,14 +86,21 @@ impl Rounds {
         }
         let mean = self.mean(|foreign| foreign.cores);
         remark.push_str(&format!(", {mean:.2} foreign cores"));
-        let loaded = self.kept.iter().filter(|r| r.foreign.cores > FOREIGN_CORES);
-        match loaded.count() {
+        match self.disturbed() {
             0 => {}
-            n => remark.push_str(&format!(
-                " (above {FOREIGN_CORES} in {n} rounds: not quiet)"
-            )),
+            n => remark.push_str(&format!(" (above {FOREIGN_CORES} in {n})")),
         }
         remark
+    }
+
+    /// Whether others disturbed most rounds: then there is no verdict.
+    pub(super) fn busy(&self) -> bool {
+        2 * self.disturbed() > self.kept.len()
+    }
+
+    fn disturbed(&self) -> usize {
+        let disturbed = |round: &&Round| round.foreign.cores > FOREIGN_CORES;
+        self.kept.iter().filter(disturbed).count()
     }
 
     fn mean(&self, of: impl Fn(&Foreign) -> f64) -> f64 {
@@ -119,6 +126,7 @@ impl Rounds {
         json!({
             "count": self.kept.len(),
             "repeated": self.repeated,
+            "disturbed": self.disturbed(),
             "foreign_cores": self.mean(|foreign| foreign.cores),
             "stolen_cores": self.mean(|foreign| foreign.stolen),
             "samples": self.kept.iter().map(one).collect::<Vec<_>>(),

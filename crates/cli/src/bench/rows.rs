@@ -120,7 +120,7 @@ pub(super) const ROWS: &[Row] = &[
         name: "start_mlp",
         what: "time to first step, MLP",
         measure: Measure::Start { model: "mlp_1ms" },
-        rounds: 6,
+        rounds: 8,
     },
     Row {
         name: "start_transformer",
@@ -128,7 +128,7 @@ pub(super) const ROWS: &[Row] = &[
         measure: Measure::Start {
             model: "transformer_10ms",
         },
-        rounds: 6,
+        rounds: 8,
     },
     Row {
         name: "idle_cpu",

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::daemon::Daemon;
 use super::lines::Lines;
 use super::overhead::Run;
+use super::peers;
 use super::report::{Finding, ratio};
 use super::rounds::Rounds;
 use super::rows::Row;
@@ -63,7 +64,7 @@ pub(super) fn measure(
             measured: ratio(comparison.quotient),
             floor: format!("{:.3}", comparison.floor.median),
             target: format!("≤ {target}"),
-            verdict: Verdict::at_most(comparison.quotient, target),
+            verdict: Verdict::at_most(comparison.quotient, target).unless_busy(rounds.busy()),
             detail: format!(
                 "Salus {:.2} s against {:.2} s (p15–p85 of the ratio {:.2}–{:.2}); {}",
                 middle(salus),
@@ -80,7 +81,6 @@ pub(super) fn measure(
                 "salus_s": middle(salus),
                 "direct_s": middle(against),
             }),
-            ..Finding::of(row)
         }
     };
     let mut cold = judge("cold", "empty cache", &all.cold, &all.direct, 1.2);
@@ -149,9 +149,9 @@ fn first_step(setup: &Setup, route: &Route, model: &str) -> Result<Value, Proble
     let loss = lines.next(START_TIME);
     let elapsed = begin.elapsed();
     let split = lines.next(START_TIME);
-    let ended = process.child.wait();
+    let ended = peers::ends_within(&mut process.child, START_TIME);
     match (loss, split, ended) {
-        (Ok(loss), Ok(split), Ok(status)) if loss.starts_with("loss ") && status.success() => {
+        (Ok(loss), Ok(split), Some(status)) if loss.starts_with("loss ") && status.success() => {
             let split: Value = serde_json::from_str(&split).unwrap_or_default();
             Ok(json!({ COLD: elapsed.as_secs_f64(), "split": split }))
         }

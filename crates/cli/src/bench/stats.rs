@@ -10,6 +10,9 @@
 
 use serde_json::{Value, json};
 
+/// Below this the smallest and the largest sample hold the median with less than 95 % confidence, so
+/// there is no interval.
+pub(super) const ROUNDS_MIN: usize = 6;
 /// Draws per interval: enough that its ends move by less than they are printed with.
 const DRAWS: usize = 2000;
 
@@ -50,6 +53,13 @@ impl Verdict {
         } else {
             Self::WithinNoise
         }
+    }
+
+    /// What may be said if the machine was busy with something else: more processes get more of
+    /// a machine that is fought for, so that the comparison is no longer one of equals.
+    #[must_use]
+    pub(super) fn unless_busy(self, busy: bool) -> Self {
+        if busy { Self::WithinNoise } else { self }
     }
 
     pub(super) fn as_str(self) -> &'static str {
@@ -139,6 +149,13 @@ impl Comparison {
 pub(super) fn estimate(rounds: usize, statistic: impl Fn(&[usize]) -> f64) -> Interval {
     let all: Vec<usize> = (0..rounds).collect();
     let value = statistic(&all);
+    if rounds < ROUNDS_MIN {
+        return Interval {
+            value,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+        };
+    }
     let mut random = Random::new(0x5a1_0b5);
     let mut draw = all;
     let values = sorted((0..DRAWS).map(|_| {
@@ -284,6 +301,16 @@ mod tests {
         assert_eq!(Verdict::at_most(Interval::exact(2.0), 2.0), Verdict::Met);
         let unknown = Interval::exact(f64::NAN);
         assert_eq!(Verdict::at_most(unknown, 2.0), Verdict::WithinNoise);
+    }
+
+    #[test]
+    fn few_rounds_decide_nothing() {
+        let same = [0.9; ROUNDS_MIN];
+        let verdict = |rounds: usize| Verdict::at_most(Spread::of(&same[..rounds]).interval, 1.0);
+        assert_eq!(verdict(ROUNDS_MIN - 1), Verdict::WithinNoise);
+        assert_eq!(verdict(ROUNDS_MIN), Verdict::Met);
+        assert_eq!(Verdict::Met.unless_busy(true), Verdict::WithinNoise);
+        assert_eq!(Verdict::Missed.unless_busy(false), Verdict::Missed);
     }
 
     #[test]
