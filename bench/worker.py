@@ -37,6 +37,7 @@ MLPS = {
     "mlp_10ms": {"batch": 128, "features": 256, "widths": (1024, 1024), "classes": 10},
 }
 TRANSFORMERS = {
+    "transformer_3ms": {"batch": 4, "length": 32, "vocabulary": 64, "width": 64, "layers": 2},
     "transformer_10ms": {"batch": 32, "length": 32, "vocabulary": 64, "width": 64, "layers": 2},
 }
 
@@ -45,7 +46,7 @@ BATCHES = 16
 
 
 def make_mlp(batch, features, widths, classes):
-    """Model, an example of its input, and batches of (points, labels)."""
+    """Model and batches of (points, labels)."""
     import numpy as np
     from flax import linen as nn
 
@@ -57,14 +58,9 @@ def make_mlp(batch, features, widths, classes):
             return nn.Dense(classes)(x)
 
     rng = np.random.default_rng(0)
-    batches = [
-        (
-            rng.normal(size=(batch, features)).astype(np.float32),
-            rng.integers(classes, size=batch).astype(np.int32),
-        )
-        for _ in range(BATCHES)
-    ]
-    return MLP(), batches
+    points = rng.normal(size=(BATCHES, batch, features)).astype(np.float32)
+    labels = rng.integers(classes, size=(BATCHES, batch)).astype(np.int32)
+    return MLP(), list(zip(points, labels))
 
 
 def make_transformer(batch, length, vocabulary, width, layers):
@@ -104,9 +100,9 @@ class Training:
         import optax
 
         if name in MLPS:
-            model, self.batches = make_mlp(**MLPS[name])
+            model, batches = make_mlp(**MLPS[name])
         else:
-            model, self.batches = make_transformer(**TRANSFORMERS[name])
+            model, batches = make_transformer(**TRANSFORMERS[name])
         optimizer = optax.adam(1e-3)
 
         def train_step(state, x, y):
@@ -120,61 +116,49 @@ class Training:
             updates, momenta = optimizer.update(grads, momenta, params)
             return (optax.apply_updates(params, updates), momenta), loss
 
-        params = model.init(jax.random.key(0), self.batches[0][0])
+        params = model.init(jax.random.key(0), batches[0][0])
         self.state = (params, optimizer.init(params))
         self.step = jax.jit(train_step, donate_argnums=0 if donate else ())
+        self.batches = itertools.cycle(batches)
+        self.arguments = len(jax.tree.leaves(self.state)) + len(batches[0])
 
-    def arguments(self):
-        """How many arrays one step takes."""
-        import jax
-
-        return len(jax.tree.leaves(self.state)) + len(self.batches[0])
+    def advance(self, steps):
+        """Sends so many steps, each with a batch from the host, and returns the last one's loss."""
+        step, state, batches = self.step, self.state, self.batches
+        for _ in range(steps):
+            state, loss = step(state, *next(batches))
+        self.state = state
+        return loss
 
 
 # ---------------------------------------------------------------- rows
 
 
 def training_loop(model, read_every):
-    """Steps with donated state and batches from the host; the loss is read every so often."""
+    """Steps with donated state; the loss is read every so often."""
     training = Training(model)
-    step, state = training.step, training.state
-    batches = itertools.cycle(training.batches)
-
-    def read_once(state):
-        for _ in range(read_every):
-            state, loss = step(state, *next(batches))
-        float(loss)
-        return state
-
-    seconds = yield {"arguments": training.arguments()}
+    seconds = yield {"arguments": training.arguments}
     while True:
         # Untimed: brings back into the caches what the other processes' blocks drove out.
-        state = read_once(state)
+        float(training.advance(read_every))
         steps, begin = 0, clock()
         while (elapsed := clock() - begin) < seconds:
-            state = read_once(state)
+            float(training.advance(read_every))
             steps += read_every
         seconds = yield {"step_us": elapsed / steps * 1e6, "steps": steps}
 
 
 def unread_loop(model, warm_steps):
     """Steps with donated state whose loss nobody reads; waits only at the end of the block."""
-    import jax
-
     training = Training(model)
-    step, state = training.step, training.state
-    batches = itertools.cycle(training.batches)
-    seconds = yield {"arguments": training.arguments()}
+    seconds = yield {"arguments": training.arguments}
     while True:
-        for _ in range(warm_steps):
-            state, loss = step(state, *next(batches))
-        jax.block_until_ready((state, loss))
+        training.advance(warm_steps).block_until_ready()
         steps, begin = 0, clock()
-        while clock() - begin < seconds:
-            state, loss = step(state, *next(batches))
+        while (in_loop := clock() - begin) < seconds:
+            loss = training.advance(1)
             steps += 1
-        in_loop = clock() - begin
-        jax.block_until_ready((state, loss))
+        loss.block_until_ready()
         elapsed = clock() - begin
         seconds = yield {
             "step_us": elapsed / steps * 1e6,
@@ -186,18 +170,14 @@ def unread_loop(model, warm_steps):
 def read_each_step(model, warm_steps):
     """Every step's loss is read before the next step is sent."""
     training = Training(model)
-    step, state = training.step, training.state
-    batches = itertools.cycle(training.batches)
-    seconds = yield {"arguments": training.arguments()}
+    seconds = yield {"arguments": training.arguments}
     while True:
         for _ in range(warm_steps):
-            state, loss = step(state, *next(batches))
-            float(loss)
-        times, begin = [], clock()
-        before = begin
+            float(training.advance(1))
+        times = []
+        begin = before = clock()
         while before - begin < seconds:
-            state, loss = step(state, *next(batches))
-            float(loss)
+            float(training.advance(1))
             now = clock()
             times.append(now - before)
             before = now
@@ -219,8 +199,8 @@ def asynchronous_execute(model):
     in_flight = 4
     training = Training(model, donate=False)
     step, state = training.step, training.state
-    x, y = jax.device_put(training.batches[0])
-    seconds = yield {"arguments": training.arguments()}
+    x, y = jax.device_put(next(training.batches))
+    seconds = yield {"arguments": training.arguments}
     while True:
         jax.block_until_ready(step(state, x, y))
         times, cpu_times, begin = [], [], clock()
@@ -320,7 +300,7 @@ ROWS = {
     "unread_10ms": lambda: unread_loop("mlp_10ms", warm_steps=5),
     "read_100us": lambda: read_each_step("mlp_100us", warm_steps=200),
     "read_1ms": lambda: read_each_step("mlp_1ms", warm_steps=50),
-    "execute": lambda: asynchronous_execute("transformer_10ms"),
+    "execute": lambda: asynchronous_execute("transformer_3ms"),
     "transfer": lambda: transfers(64),
 }
 
@@ -378,8 +358,7 @@ def first_step(model):
     training = Training(model)
     jax.block_until_ready(training.state)
     mark("init")
-    _, loss = training.step(training.state, *training.batches[0])
-    loss = float(loss)
+    loss = float(training.advance(1))
     print(f"loss {loss:.6f}", flush=True)
     mark("first_step")
     split = {name: end - before for (_, before), (name, end) in itertools.pairwise(marks)}
@@ -389,23 +368,16 @@ def first_step(model):
 def probe():
     """What this Python has, for the bench to check and to report."""
     import importlib.metadata
-    import importlib.util
     import platform
     import sysconfig
 
     found = {"python": platform.python_version(), "versions": {}, "missing": []}
-    for name in ("jax", "jaxlib", "flax", "optax", "numpy"):
+    for name in ("jax", "jaxlib", "flax", "optax", "numpy", "xla-cpu-pjrt"):
         try:
             found["versions"][name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             found["missing"].append(name)
-    try:
-        found["versions"]["xla-cpu-pjrt"] = importlib.metadata.version("xla-cpu-pjrt")
-    except importlib.metadata.PackageNotFoundError:
-        pass
     found["site_packages"] = sorted({sysconfig.get_path(p) for p in ("purelib", "platlib")})
-    package = importlib.util.find_spec("salus")
-    found["package"] = os.path.dirname(package.origin) if package and package.origin else None
     print(json.dumps(found))
 
 

@@ -1,7 +1,7 @@
 //! The machine: what it is, and how busy others keep it.
 //!
-//! Foreign load is what all cores did minus what the bench and its descendants did. It is found from
-//! clock ticks, so it is meaningful for a second or more, not for a millisecond.
+//! Foreign load is what all cores did minus what the bench and its descendants did. It is found
+//! from clock ticks, so it is meaningful for a second or more, not for a millisecond.
 
 use std::collections::BTreeMap;
 use std::fs;

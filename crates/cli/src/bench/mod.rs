@@ -1,10 +1,10 @@
 //! `salus bench`: what Salus costs on this machine.
 //!
-//! `overhead` compares the same work directly on the vendor's plugin and through Salus. Its parts in
-//! the order in which a run meets them: `setup` finds Python, plugin and library; `process`, `side`
-//! and `daemon` start what is compared; `rounds` lets the sides take turns; one file per kind of row
-//! (`blocks`, `reads`, `transfers`, `start`, `idle`) turns numbers into findings; `stats` judges
-//! them; `report` prints.
+//! `overhead` compares the same work directly on the vendor's plugin and through Salus. Its parts
+//! in the order in which a run meets them: `setup` finds Python, plugin and library; `process`,
+//! `side` and `daemon` start what is compared; `rounds` lets the sides take turns; one file per
+//! kind of row (`blocks`, `reads`, `transfers`, `start`, `idle`) turns numbers into findings;
+//! `stats` judges them; `report` prints.
 //!
 //! Promise: whatever it starts ends with it, and nothing of the user's services, caches or
 //! configuration is used or touched.

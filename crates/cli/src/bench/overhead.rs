@@ -1,7 +1,8 @@
 //! `salus bench overhead`: the same work directly on the plugin and through Salus.
 //!
-//! Rows run one after the other. One that fails does not stop the others: it is shown as failed, and
-//! only that makes the exit status an error. A target that is missed is a finding, not an error.
+//! Rows run one after the other. One that fails does not stop the others: it is shown as failed,
+//! and only that makes the exit status an error. A target that is missed is a finding, not an
+//! error.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

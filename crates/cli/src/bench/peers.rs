@@ -1,7 +1,7 @@
 //! Hidden processes of the bench, all of them this same binary.
 //!
-//! `echo` answers pings, `keep` becomes another program that ends with the bench, `guard` removes the
-//! bench's directory when the bench has ended, however it did.
+//! `echo` answers pings, `keep` becomes another program that ends with the bench, `guard` removes
+//! the bench's directory when the bench has ended, however it did.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

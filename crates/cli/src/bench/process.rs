@@ -1,11 +1,11 @@
 //! Processes that end with the bench.
 //!
-//! Each is started through `salus bench peer keep`, which asks the kernel to end it should the bench
-//! die in any way, and then becomes the wanted program. A [`Kept`] that is dropped is dead and
-//! reaped. The one thing left by a bench that was killed, its directory, is removed by a guard.
+//! Each is started through `salus bench peer keep`, which asks the kernel to end it should the
+//! bench die in any way, and then becomes the wanted program. A [`Kept`] that is dropped is dead
+//! and reaped. The one thing left by a bench that was killed, its directory, is removed by a guard.
 //!
-//! All of this is called on the main thread only: for the kernel, "the parent died" means the thread
-//! that started the child.
+//! All of this is called on the main thread only: for the kernel, "the parent died" means the
+//! thread that started the child.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};

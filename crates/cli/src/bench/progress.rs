@@ -1,5 +1,5 @@
-//! How far the run is, on standard error: one line that is rewritten on a terminal, one line per row
-//! elsewhere.
+//! How far the run is, on standard error: one line that is rewritten on a terminal, one line per
+//! row elsewhere.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Instant;

@@ -1,10 +1,11 @@
-//! A step whose result is read each time: the time that Salus adds, in round trips of a bare socket.
+//! A step whose result is read each time: the time that Salus adds, in round trips of a bare
+//! socket.
 //!
 //! The bare round trip is a fourth part of every round, measured between this process and an echo.
-//! What a round trip costs depends on what the cores did before it (measurements on virtual machines
-//! differ eightfold), so it is taken under three conditions: after a pause as long as the step, as a
-//! job waits while the device works; after as much work; and in a tight loop. The first is the one
-//! that the target is about.
+//! What a round trip costs depends on what the cores did before it (measurements on virtual
+//! machines differ eightfold), so it is taken under three conditions: after a pause as long as the
+//! step, as a job waits while the device works; after as much work; and in a tight loop. The first
+//! is the one that the target is about.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -25,8 +26,8 @@ use super::stats::{Spread, Verdict, estimate, median};
 
 /// The part of a round after those of the sides.
 const PING: usize = SIDES;
-/// The mean, not the median of a block: a loop's speed is the mean, and so is what a slow round trip
-/// now and then costs.
+/// The mean, not the median of a block: a loop's speed is the mean, and so is what a slow round
+/// trip now and then costs.
 const STEP: &str = "step_us";
 const ROUND_TRIP: &str = "pause_us";
 /// An echo that does not answer within this never will.

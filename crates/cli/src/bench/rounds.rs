@@ -1,9 +1,9 @@
 //! Rounds: every part of a comparison once, in an order that changes from round to round.
 //!
 //! Machines drift, and what ran just before warms or cools the caches. So within as many rounds as
-//! there are parts, each part has each place once, and every other such group runs mirrored, so that
-//! nobody always follows the same neighbour. A round in which others kept the machine busy is thrown
-//! away and repeated, a limited number of times.
+//! there are parts, each part has each place once, and every other such group runs mirrored, so
+//! that nobody always follows the same neighbour. A round in which others kept the machine busy is
+//! thrown away and repeated, a limited number of times.
 
 use salus_daemon::config::Problem;
 use serde_json::{Value, json};

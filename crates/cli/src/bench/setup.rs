@@ -1,5 +1,5 @@
-//! What is compared: finds the Python, the vendor's plugin and our library, and says how each side's
-//! processes are started.
+//! What is compared: finds the Python, the vendor's plugin and our library, and says how each
+//! side's processes are started.
 //!
 //! Both sides get the same plugin file, one device and a thread pool of one thread per core: speed
 //! and bits depend on the pool's size, and stock JAX on this plugin would otherwise take four.

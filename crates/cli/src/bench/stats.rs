@@ -1,17 +1,17 @@
 //! From samples to a judgement.
 //!
-//! One pair of runs says nothing below 20 % on a shared machine, so everything here is about medians
-//! of many rounds. How far a median may be off is found by the bootstrap: the rounds are drawn again
-//! and again with replacement, and the middle 95 % of the statistic's values are its interval. That
-//! also works for a quotient of medians, for which no table has a formula.
+//! One pair of runs says nothing below 20 % on a shared machine, so everything here is about
+//! medians of many rounds. How far a median may be off is found by the bootstrap: the rounds are
+//! drawn again and again with replacement, and the middle 95 % of the statistic's values are its
+//! interval. That also works for a quotient of medians, for which no table has a formula.
 //!
 //! Promise: the same samples give the same numbers; the random draws have a fixed seed.
 //! Not here: where samples come from.
 
 use serde_json::{Value, json};
 
-/// Below this the smallest and the largest sample hold the median with less than 95 % confidence, so
-/// there is no interval.
+/// Below this the smallest and the largest sample hold the median with less than 95 % confidence,
+/// so there is no interval.
 pub(super) const ROUNDS_MIN: usize = 6;
 /// Draws per interval: enough that its ends move by less than they are printed with.
 const DRAWS: usize = 2000;

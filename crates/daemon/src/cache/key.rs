@@ -1,10 +1,13 @@
-//! When two programs are the same: equal source, equal options, equal plugin, equal kind of device.
+//! When two programs are the same: equal source, wherever it was written, equal options, equal
+//! plugin, equal kind of device.
 
 use std::fmt;
 use std::path::Path;
 
 use salus_wire::Description;
 use sha2::{Digest, Sha256};
+
+use super::canonical;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; 32]);
@@ -33,13 +36,24 @@ impl Platform {
 }
 
 impl Key {
+    /// A program in MLIR counts by what it says, not by where it was written, as far as it is
+    /// understood; any other by its bytes.
     pub fn of(platform: &Platform, format: &str, code: &[u8], options: &[u8]) -> Self {
+        let meaning = (format == "mlir")
+            .then(|| canonical::digest(code))
+            .flatten();
+        // Said in the key, so that bytes that look like a digest are not taken for one.
+        let (form, code) = match &meaning {
+            Some(digest) => (b"meaning".as_slice(), digest.as_slice()),
+            None => (b"bytes".as_slice(), code),
+        };
         let mut hash = Sha256::new();
         for part in [
-            b"salus program 1".as_slice(),
+            b"salus program 2".as_slice(),
             &platform.0,
             format.as_bytes(),
             options,
+            form,
             code,
         ] {
             hash.update((part.len() as u64).to_le_bytes());
@@ -77,5 +91,24 @@ mod tests {
             one,
             Key::of(&Platform(b"cuda".to_vec()), "mlir", b"ab", b"c")
         );
+    }
+
+    #[test]
+    fn where_a_program_was_written_counts_only_if_it_is_not_mlir() {
+        let bytes = |text: &str| -> Vec<u8> {
+            let digits: String = text.lines().filter(|line| !line.starts_with('#')).collect();
+            let digit = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal");
+            (0..digits.len()).step_by(2).map(digit).collect()
+        };
+        let here = bytes(include_str!("../../tests/data/scale.hex"));
+        let there = bytes(include_str!("../../tests/data/scale_moved.hex"));
+        let other = bytes(include_str!("../../tests/data/loop.hex"));
+        let platform = Platform(b"cpu".to_vec());
+        let key = |format, code: &[u8]| Key::of(&platform, format, code, b"");
+        assert_eq!(key("mlir", &here), key("mlir", &there));
+        assert_ne!(key("mlir", &here), key("mlir", &other));
+        assert_ne!(key("hlo", &here), key("hlo", &there));
+        let meaning = canonical::digest(&here).expect("understood");
+        assert_ne!(key("mlir", &here), key("mlir", &meaning));
     }
 }

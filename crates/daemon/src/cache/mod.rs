@@ -3,6 +3,7 @@
 //! [`Key`] says when two programs are the same; [`Disk`] keeps them across restarts. What is loaded
 //! into the device right now is `device_host::programs`.
 
+mod canonical;
 mod disk;
 mod key;
 
