@@ -55,6 +55,8 @@ struct Left {
     running: u32,
     /// Copies to the host that are too long for a thread of the plugin.
     reads: Vec<Box<dyn FnOnce() + Send>>,
+    /// The thread has ended: whatever is left here now would stay for ever.
+    closed: bool,
 }
 
 impl<D: Device> Session<D> {
@@ -135,7 +137,7 @@ impl<D: Device> Session<D> {
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
         drop(operations);
-        self.left().reads.clear();
+        self.close_left();
         self.host.scheduling.close(self.id);
         self.host
             .supervisor
@@ -237,8 +239,23 @@ impl<D: Device> Session<D> {
 
     /// Leaves a long copy to the session's thread.
     pub(super) fn leave_read(&self, read: Box<dyn FnOnce() + Send>) {
-        self.left().reads.push(read);
+        let mut left = self.left();
+        if left.closed {
+            return;
+        }
+        left.reads.push(read);
+        drop(left);
         self.wake();
+    }
+
+    /// Lets go of what was left: a read holds its array, and may be left after the launch that
+    /// made the array ready was told.
+    fn close_left(&self) {
+        let mut left = self.left();
+        left.closed = true;
+        let reads = std::mem::take(&mut left.reads);
+        drop(left);
+        drop(reads);
     }
 
     pub(super) fn launch_started(&self) {
