@@ -65,6 +65,7 @@ impl Supervisor {
 
 /// The process. Returns when the supervisor closes the connection.
 pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
+    end_at_a_panic();
     let supervisor = Supervisor {
         socket: Arc::new(control),
         outbox: Arc::new(Mutex::new(Outbox::default())),
@@ -77,6 +78,16 @@ pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A panic is a bug of ours and may leave what sessions share half changed. All of them get an
+/// error at once and the supervisor starts a new device host, rather than some hanging in this one.
+fn end_at_a_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
 }
 
 fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor) -> ExitCode {

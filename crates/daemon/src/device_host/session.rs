@@ -131,6 +131,12 @@ impl<D: Device> Session<D> {
             .scheduling
             .tell(Event::Withdrew { session: self.id }, None);
         operations.abandon();
+        // A turn that was granted meanwhile is given back unused; after `Withdrew` none is granted.
+        while self.take_turn().is_some() {
+            self.host
+                .scheduling
+                .tell(Event::Ran { session: self.id }, None);
+        }
         while self.left().running > 0 {
             let mut polled = [PollFd::new(&self.wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut polled, None);

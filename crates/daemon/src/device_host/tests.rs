@@ -491,6 +491,34 @@ fn a_job_that_dies_leaves_nothing_behind() {
     other.ended(1).expect("the device goes on");
 }
 
+/// Wherever the end of a job meets the engine: before its turn, in it, or just granted.
+#[test]
+fn jobs_that_die_at_any_moment_give_their_turns_back() {
+    let mut fixture = Fixture::new();
+    let script = "name: quick; params: f32[4]; outputs: f32[4]";
+    let mut other = fixture.job("lives.py");
+    other.compile(1, script).expect("compiles");
+    other.upload(1, [1.0; 4]);
+    for round in 1..=200 {
+        let mut job = fixture.job("dies.py");
+        job.compile(1, script).expect("is found");
+        job.upload(1, [1.0; 4]);
+        for step in 1..=8 {
+            job.execute(step, 1, &[1], 10 * step);
+            other.execute(8 * round + step, 1, &[1], 1000 * (8 * round + step));
+        }
+        if round % 2 == 0 {
+            job.ended(round % 8 + 1).expect("it ran");
+        }
+        drop(job);
+        other.ended(8 * round + 8).expect("undisturbed");
+        other.send(DropArrays {
+            arrays: (1..=8).map(|step| 1000 * (8 * round + step)).collect(),
+        });
+    }
+    fixture.until(|| fixture.sum(|_| 1) == 1 && fixture.resident() == 16);
+}
+
 #[test]
 fn a_region_comes_back_when_its_array_is_gone() {
     let mut fixture = Fixture::new();
