@@ -62,17 +62,6 @@ def test_two_runs_share_the_daemon_that_the_first_started(sandbox, salus_bin):
     sandbox.assert_nothing_left()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the daemon does not know of a job before its first use of JAX; `salus run` should "
-    "leave it an open connection that lasts as long as the job",
-)
-def test_the_daemon_waits_for_a_job_that_loads_its_data_first(sandbox, salus_bin):
-    env = idle_after(sandbox, seconds=1)
-    slow = "import time; time.sleep(4); import jax; print(jax.numpy.ones(2).sum())"
-    run(sandbox, [salus_bin, "run", "--", sys.executable, "-c", slow], env).ok()
-
-
 def test_run_uses_the_daemon_that_is_there(daemon, sandbox, salus_bin):
     env = sandbox.environment(SALUS_SOCKET=str(daemon.socket))
     command = [salus_bin, "run", "--name", "mine", "--", *python(VICTIM, "hold")]

@@ -72,7 +72,7 @@ pub(super) fn merge(
 
 fn what_is_known(state: &str, sessions: &Sessions) -> Map<String, Value> {
     let mut report = Map::new();
-    report.insert("device".into(), json!({ "state": state }));
+    report.insert("device".into(), unknown_device(state));
     report.insert("sessions".into(), list(sessions, "unknown"));
     report
 }
@@ -106,6 +106,19 @@ pub(super) fn answer(report: &Value) -> Result<Answer, Error> {
         ));
     }
     Ok(Answer { json })
+}
+
+/// The keys that scripts rely on are always there; what is not known is `null`.
+fn unknown_device(state: &str) -> Value {
+    json!({
+        "state": state,
+        "platform": null,
+        "kind": null,
+        "capacity_bytes": null,
+        "resident_bytes": null,
+        "peak_bytes": null,
+        "lanes": null,
+    })
 }
 
 #[cfg(test)]
