@@ -6,7 +6,8 @@ STAMP := $(VENV)/.requirements
 OLD_STAMP := $(OLD_VENV)/.requirements
 PIP := $(VENV)/bin/pip --disable-pip-version-check -q
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
-export SALUS_TEST_SITE_PACKAGES = $(firstword $(wildcard $(CURDIR)/$(VENV)/lib/python3*/site-packages))
+# Expanded by each recipe, because a clean checkout has no venv when this file is read.
+export SALUS_TEST_SITE_PACKAGES = $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages)
 export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
 
 .PHONY: all build venv venv-old wheel lint test-rust test-e2e test demo bench clean

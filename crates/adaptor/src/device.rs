@@ -68,14 +68,13 @@ impl Place {
                 description.memories.len()
             )));
         }
-        // Not the vendor's strings: the same words as the built-in device's would confuse.
-        let platform = &description.platform_name;
         let place: &'static Self = Box::leak(Box::new(Self {
             device: Device {
                 description: DeviceDescription {
                     kind: description.kind.clone(),
-                    debug_string: format!("SalusDevice(id=0, {platform}, {})", description.kind),
-                    display_string: format!("SalusDevice(id=0, {platform})"),
+                    // As the vendor names its first device: scripts and JAX's own tests look at it.
+                    debug_string: description.debug_string.clone(),
+                    display_string: description.display_string.clone(),
                     attributes: Attributes::new(description.device_attributes.clone()),
                 },
                 local_hardware_id: description.local_hardware_id,
