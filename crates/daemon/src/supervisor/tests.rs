@@ -192,9 +192,10 @@ fn is_gone(pid: &Value) -> bool {
 #[test]
 fn jobs_are_handed_to_the_device_host_under_ids_that_grow() {
     let service = start("works").until_ready();
+    // One after the other: of two that knock together either may be first.
     let first = service.job("a.py");
-    let second = service.job("b.py");
     assert_eq!(welcome(&first).session, 1);
+    let second = service.job("b.py");
     assert_eq!(welcome(&second).session, 2);
     drop((first, second));
     let third = service.job("c.py");
