@@ -268,7 +268,7 @@ impl<D: Device> Session<D> {
         self.left().running += 1;
     }
 
-    /// A launch that was granted a turn has ended; `started` if `launch_started` was called for it.
+    /// A launch that was granted a turn has ended; `here` if the session's own thread tells it.
     pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>, here: bool) {
         self.operation_ended(operation, result);
         let own_thread = here.then_some(self.id);
