@@ -52,6 +52,28 @@ def test_run_starts_a_daemon_that_goes_away(sandbox, salus_bin):
     sandbox.assert_nothing_left()
 
 
+def test_a_service_waits_for_the_job_that_it_was_started_for(sandbox, salus_bin):
+    env = idle_after(sandbox, seconds=1)
+    # Reads its data for longer than the idle time before it uses JAX: until the service would be
+    # gone, which here is the time after which another one without a job did go.
+    script = f"""
+import os, subprocess, time
+other = dict(os.environ, TMPDIR=os.environ["TMPDIR"] + "/other")
+os.mkdir(other["TMPDIR"])
+del other["SALUS_SOCKET"]
+subprocess.run([{str(salus_bin)!r}, "run", "--", "true"], env=other, check=True)
+deadline = time.monotonic() + 60
+while os.path.exists(other["TMPDIR"] + f"/salus-{{os.geteuid()}}/salus.sock"):
+    assert time.monotonic() < deadline, "the other service stays"
+    time.sleep(0.05)
+import jax
+print(float(jax.numpy.ones(3).sum()))
+"""
+    result = run(sandbox, [salus_bin, "run", "--", sys.executable, "-c", script], env).ok()
+    assert result.stdout.endswith("3.0\n"), result.text()
+    wait_for(lambda: not sandbox.processes(), "the daemon went away")
+
+
 def test_two_runs_share_the_daemon_that_the_first_started(sandbox, salus_bin):
     env = idle_after(sandbox, seconds=600)
     command = [salus_bin, "run", "--", *python(EXAMPLES / "mlp.py", "--steps", "20")]

@@ -194,7 +194,11 @@ entry! { sure
             .get()
             .unwrap_or_else(|| default_plugin_attributes());
         args.put(|a| &a.attributes, attributes.as_ptr())?;
-        args.put(|a| &a.num_attributes, attributes.len())
+        // JAX 0.6 says 24 bytes and reads the number behind them: its header computed the size from
+        // the field before the last.
+        // SAFETY: the field has been in the struct since the function exists.
+        unsafe { args.put_always(|a| &a.num_attributes, attributes.len()) };
+        Ok(())
     }
 
     fn PJRT_DeviceDescription_Id(args: PJRT_DeviceDescription_Id_Args) {

@@ -169,6 +169,16 @@ impl<'a, T: CStruct> Args<'a, T> {
         true
     }
 
+    /// Writes a field whatever size the struct says it has.
+    ///
+    /// # Safety
+    /// In every version of the header the struct has room for the field.
+    pub(crate) unsafe fn put_always<F: Copy>(&self, place: impl Fn(&T) -> &F, value: F) {
+        let (start, _) = Self::span(place);
+        // SAFETY: the caller promises the room.
+        unsafe { write_unaligned(self.at.byte_add(start).cast::<F>(), value) };
+    }
+
     /// A text that lives as long as the object asked about.
     pub(crate) fn put_text(
         &self,

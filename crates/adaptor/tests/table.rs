@@ -105,3 +105,12 @@ fn the_plugin_says_something_before_there_is_a_client() {
     call(api().PJRT_Plugin_Attributes, &mut attributes).expect("never fails");
     assert!(attributes.num_attributes > 0 && !attributes.attributes.is_null());
 }
+
+/// Its header computed the size from the field before the last, and JAX reads the last all the same.
+#[test]
+fn the_number_of_attributes_is_written_for_jax_0_6() {
+    let mut attributes = args::<PJRT_Plugin_Attributes_Args>();
+    attributes.struct_size = 24;
+    call(api().PJRT_Plugin_Attributes, &mut attributes).expect("never fails");
+    assert!(attributes.num_attributes > 0 && !attributes.attributes.is_null());
+}

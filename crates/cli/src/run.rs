@@ -7,6 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 use salus_daemon::config::{Config, Problem};
 use salus_daemon::paths::{Places, absolute, ensure_private_dir};
+use salus_wire::Request;
 
 use crate::{Outcome, Where, ask, background, library, output, serve};
 
@@ -55,6 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .clone()
         .or_else(|| std::env::var("SALUS_NAME").ok().filter(|n| !n.is_empty()))
         .unwrap_or_else(|| name_of(&arguments.command));
+    hold(&socket);
     let failure = Command::new(program)
         .args(rest)
         .env("SALUS_SOCKET", absolute(&socket))
@@ -70,6 +73,17 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }))
+}
+
+/// Has the service stay until the command ends, however late it comes to use JAX: the command
+/// inherits a connection. Without one, an idle service may end before.
+fn hold(socket: &Path) {
+    if let Ok(Some(held)) = ask::ask(socket, Request::Hold) {
+        let descriptor = OwnedFd::from(held.stream);
+        if rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).is_ok() {
+            std::mem::forget(descriptor);
+        }
+    }
 }
 
 /// Starts a service for this user.

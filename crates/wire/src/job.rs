@@ -175,6 +175,8 @@ pub enum Request {
     Report,
     /// End the service.
     Stop,
+    /// Stay as long as this connection does: a job is about to come.
+    Hold,
 }
 
 impl Wire for Request {
@@ -184,6 +186,7 @@ impl Wire for Request {
         match self {
             Self::Report => 1u8.put(out),
             Self::Stop => 2u8.put(out),
+            Self::Hold => 3u8.put(out),
         }
     }
 
@@ -191,6 +194,7 @@ impl Wire for Request {
         match u8::take(reader, 0)? {
             1 => Ok(Self::Report),
             2 => Ok(Self::Stop),
+            3 => Ok(Self::Hold),
             n => Err(DecodeError(format!("{n} is not a request"))),
         }
     }

@@ -70,7 +70,12 @@ pub(crate) struct Entry<D: Device> {
 /// Where an array's shape is written down; outputs share their program's.
 pub(crate) enum Kind<D: Device> {
     Own(Shape),
-    Output(Arc<Program<D>>, usize),
+    Output {
+        program: Arc<Program<D>>,
+        index: usize,
+        /// The launch that makes it.
+        operation: u64,
+    },
 }
 
 impl<D: Device> Entry<D> {
@@ -107,7 +112,7 @@ impl<D: Device> Entry<D> {
     pub(super) fn shape(&self) -> &Shape {
         match &self.kind {
             Kind::Own(shape) => shape,
-            Kind::Output(program, index) => &program.signature.outputs[*index].shape,
+            Kind::Output { program, index, .. } => &program.signature.outputs[*index].shape,
         }
     }
 

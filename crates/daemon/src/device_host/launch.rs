@@ -106,7 +106,7 @@ impl<D: Device> Launch<D> {
         let host = Arc::clone(&operations.host);
         let temp_bytes = program.temp_bytes();
         let operation = self.execute.operation;
-        session.launch_started();
+        session.launch_started(operation);
         host.memory.scratch_taken(temp_bytes);
         session.usage.scratch_bytes.fetch_max(temp_bytes, Relaxed);
         // What is being read must not be overwritten in place: the plugin then copies it first.
@@ -152,7 +152,11 @@ impl<D: Device> Launch<D> {
         operations.graveyard.insert(self.execute.operation, donated);
         let usage = Arc::clone(&operations.session.usage);
         for (index, array) in outputs.into_iter().enumerate() {
-            let kind = Kind::Output(Arc::clone(&program), index);
+            let kind = Kind::Output {
+                program: Arc::clone(&program),
+                index,
+                operation: self.execute.operation,
+            };
             let entry = Entry::new(&operations.host, &usage, array, kind);
             operations.put(self.execute.first_output + index as u64, Slot::Live(entry));
         }

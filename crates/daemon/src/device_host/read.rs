@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use salus_device::{Device, HostTarget, ReadForm};
+use salus_device::{Device, Done, HostTarget, ReadForm};
 use salus_wire::{Error, Fetched, Form, FromService};
 
 use super::Host;
-use super::arrays::Entry;
+use super::arrays::{Entry, Kind};
 use super::operations::{INVALID_ARGUMENT, Range};
 use super::session::Session;
 
@@ -51,8 +51,8 @@ impl Read {
         }
         entry.readers.fetch_add(1, Acquire);
         let (session, host) = (Arc::clone(session), Arc::clone(host));
-        let array = Arc::clone(&entry);
-        let ready = Box::new(move |result: Result<(), Error>| {
+        let (array, owner) = (Arc::clone(&entry), Arc::clone(&session));
+        let ready: Done = Box::new(move |result: Result<(), Error>| {
             if let Err(error) = result {
                 entry.readers.fetch_sub(1, Release);
                 return self.answer(&session, Err(error));
@@ -63,7 +63,13 @@ impl Read {
             let owner = Arc::clone(&session);
             owner.leave_read(Box::new(move || self.copy(session, &host, entry)));
         });
-        array.device().on_ready(&array.array, ready);
+        let not_running = match array.kind {
+            Kind::Output { operation, .. } => owner.when_ended(operation, ready),
+            Kind::Own(_) => Err(ready),
+        };
+        if let Err(ready) = not_running {
+            array.device().on_ready(&array.array, ready);
+        }
     }
 
     fn copy<D: Device>(self, session: Arc<Session<D>>, host: &Arc<Host<D>>, entry: Arc<Entry<D>>) {

@@ -4,7 +4,7 @@
 //! there, does what can be done in order, and sleeps again. Threads of the plugin tell ends through
 //! [`Session`]; everything else of a session belongs to its thread alone ([`Operations`]).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use salus_channel::Inbox;
-use salus_device::Device;
+use salus_device::{Device, Done};
 use salus_engine::{Event, Lane, SessionId};
 use salus_wire::{
     Adopt, Error, FromService, Refused, Region, SessionClosed, ToService, Welcome, limits,
@@ -51,8 +51,10 @@ struct Left {
     granted: VecDeque<Lane>,
     /// Launches that ended: their donated arguments can be dropped without blocking.
     ended: Vec<u64>,
-    /// Launches started and not ended.
-    running: u32,
+    /// Launches started and not ended, each with the reads that wait for its end.
+    running: HashMap<u64, Vec<Done>>,
+    /// Launches whose end this session has not yet heard of in full.
+    unfinished: u32,
     /// Copies to the host that are too long for a thread of the plugin.
     reads: Vec<Box<dyn FnOnce() + Send>>,
     /// The thread has ended: whatever is left here now would stay for ever.
@@ -137,7 +139,7 @@ impl<D: Device> Session<D> {
                 .scheduling
                 .tell(Event::Ran { session: self.id }, None);
         }
-        while self.left().running > 0 {
+        while self.left().unfinished > 0 {
             let mut polled = [PollFd::new(&self.wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut polled, None);
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
@@ -264,13 +266,31 @@ impl<D: Device> Session<D> {
         drop(reads);
     }
 
-    pub(super) fn launch_started(&self) {
-        self.left().running += 1;
+    pub(super) fn launch_started(&self, operation: u64) {
+        let mut left = self.left();
+        left.running.insert(operation, Vec::new());
+        left.unfinished += 1;
+    }
+
+    /// Has `read` called at the end of a launch, after the job was told of it, so that one message
+    /// says both. Gives it back if the launch has ended.
+    pub(super) fn when_ended(&self, operation: u64, read: Done) -> Result<(), Done> {
+        match self.left().running.get_mut(&operation) {
+            Some(reads) => {
+                reads.push(read);
+                Ok(())
+            }
+            None => Err(read),
+        }
     }
 
     /// A launch that was granted a turn has ended; `here` if the session's own thread tells it.
     pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>, here: bool) {
-        self.operation_ended(operation, result);
+        let reads = self.left().running.remove(&operation);
+        self.operation_ended(operation, result.clone());
+        for read in reads.into_iter().flatten() {
+            read(result.clone());
+        }
         let own_thread = here.then_some(self.id);
         self.host
             .scheduling
@@ -278,7 +298,7 @@ impl<D: Device> Session<D> {
         // Last, because a session that closes waits for it before it leaves the engine.
         let mut left = self.left();
         left.ended.push(operation);
-        left.running -= 1;
+        left.unfinished -= 1;
         drop(left);
         if self.closing.load(SeqCst) {
             self.wake();

@@ -340,6 +340,24 @@ fn a_step_with_donation_runs_and_its_result_is_read() {
     fixture.until(|| fixture.resident() == 0);
 }
 
+/// JAX asks whether a launch has ended as soon as it has read one of its outputs: if the read came
+/// first, that would cost another round trip.
+#[test]
+fn the_end_of_a_launch_is_told_with_the_read_of_its_output() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("train.py");
+    job.compile(1, KEEPING).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    for operation in 1..20 {
+        job.execute(operation, 1, &[1], 100 + operation);
+        job.fetch(operation, 100 + operation).expect("it ran");
+        let told = job.seen.iter().any(|message| {
+            matches!(message, FromService::Completed(ends) if ends.done.contains(&operation))
+        });
+        assert!(told, "launch {operation} was read before its end was told");
+    }
+}
+
 #[test]
 fn launches_are_pipelined_and_dependent_ones_need_no_answer() {
     let mut fixture = Fixture::new();

@@ -1,4 +1,4 @@
-//! Connections that the supervisor holds, each in one of four stages.
+//! Connections that the supervisor holds, each in one of five stages.
 //!
 //! A job's connection is here from its acceptance to its adoption by the device host; a command's
 //! until its answer is written.
@@ -48,6 +48,8 @@ pub(super) enum Stage {
     /// An answer is being written. `stays`: it then stays open until the service has ended, so that
     /// the end of the stream tells `salus stop` that it has.
     Answering { outbox: Outbox, stays: bool },
+    /// `salus run` has started a job, which has this connection until it ends.
+    Holding,
 }
 
 impl Connection {
@@ -56,9 +58,10 @@ impl Connection {
         match &self.stage {
             Stage::Greeting(_) => PollFlags::IN,
             Stage::Answering { outbox, .. } if !outbox.is_empty() => PollFlags::OUT,
-            Stage::Waiting { .. } | Stage::Reporting { .. } | Stage::Answering { .. } => {
-                PollFlags::empty()
-            }
+            Stage::Waiting { .. }
+            | Stage::Reporting { .. }
+            | Stage::Answering { .. }
+            | Stage::Holding => PollFlags::empty(),
         }
     }
 
@@ -68,7 +71,7 @@ impl Connection {
             Stage::Greeting(_) => Some(now + GREETING_TIME),
             Stage::Reporting { .. } => Some(now + REPORT_TIME),
             Stage::Answering { stays: false, .. } => Some(now + ANSWER_TIME),
-            Stage::Answering { stays: true, .. } | Stage::Waiting { .. } => None,
+            Stage::Answering { stays: true, .. } | Stage::Waiting { .. } | Stage::Holding => None,
         };
         self.stage = stage;
     }
@@ -118,6 +121,11 @@ impl Connections {
     /// Jobs that wait for the device host, the first come first.
     pub(super) fn waiting(&self) -> Vec<u64> {
         self.ids(|c| matches!(c.stage, Stage::Waiting { .. }))
+    }
+
+    /// Jobs that have been started and may not have come yet.
+    pub(super) fn holding(&self) -> usize {
+        self.ids(|c| matches!(c.stage, Stage::Holding)).len()
     }
 
     pub(super) fn commands(&self) -> usize {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use salus_wire::{Adopt, Command, Report, Request, limits};
+use salus_wire::{Adopt, Answer, Command, FromService, Report, Request, limits};
 
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
@@ -75,6 +75,10 @@ impl Supervisor {
             },
             Stage::Answering { .. } if !events.intersects(PollFlags::HUP | PollFlags::ERR) => {
                 self.connections.write(id);
+            }
+            Stage::Holding => {
+                self.idle_since = now;
+                self.connections.remove(id);
             }
             // Whoever waits and hangs up wants nothing any more.
             Stage::Waiting { .. } | Stage::Reporting { .. } | Stage::Answering { .. } => {
@@ -162,6 +166,7 @@ impl Supervisor {
         match command.request {
             Request::Report => self.on_report(id, now),
             Request::Stop => self.on_stop(id, now),
+            Request::Hold => self.on_hold(id, now),
         }
     }
 
@@ -196,6 +201,23 @@ impl Supervisor {
             Ok(report) => self.connections.answer(id, report, false, now),
             Err(error) => self.connections.refuse(id, error),
         }
+    }
+
+    fn on_hold(&mut self, id: u64, now: Instant) {
+        let holding = self.connections.holding();
+        if holding >= limits::SESSIONS {
+            let why = format!("{holding} started jobs hold the service, which is the limit");
+            return self
+                .connections
+                .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));
+        }
+        let Some(connection) = self.connections.get(id) else {
+            return;
+        };
+        let held = FromService::from(Answer { json: "{}".into() });
+        // A first answer always fits into the socket.
+        let _ = salus_channel::send_all(&connection.stream, &held, None);
+        connection.enter(Stage::Holding, now);
     }
 
     fn on_stop(&mut self, id: u64, now: Instant) {
@@ -235,7 +257,7 @@ impl Supervisor {
                 );
                 self.report(id, Err("not answering"), now);
             }
-            Stage::Waiting { .. } | Stage::Answering { .. } => {
+            Stage::Waiting { .. } | Stage::Answering { .. } | Stage::Holding => {
                 self.connections.remove(id);
             }
         }

@@ -264,7 +264,8 @@ impl Supervisor {
     fn idle_deadline(&self) -> Option<Instant> {
         let nobody = self.sessions.is_empty()
             && self.connections.greetings() == 0
-            && self.connections.waiting().is_empty();
+            && self.connections.waiting().is_empty()
+            && self.connections.holding() == 0;
         let after = self.service.idle_exit.filter(|_| nobody)?;
         self.idle_since.checked_add(after)
     }

@@ -368,6 +368,19 @@ fn a_service_without_jobs_ends_after_its_idle_time() {
 }
 
 #[test]
+fn a_started_job_keeps_the_service_before_it_comes() {
+    let idle = Duration::from_millis(300);
+    let service = start_with("works", move |service| service.idle_exit = Some(idle)).until_ready();
+    let (_, held) = service.command(Request::Hold);
+    let since = Instant::now();
+    service.report_when(|_| since.elapsed() > 2 * idle);
+    let gone = Instant::now();
+    drop(held);
+    assert_eq!(service.end(), Ok(End::Idle { after: idle }));
+    assert!(gone.elapsed() >= idle);
+}
+
+#[test]
 fn an_open_session_keeps_the_service_and_its_end_starts_the_idle_time() {
     let idle = Duration::from_millis(300);
     let service = start_with("works", move |service| service.idle_exit = Some(idle)).until_ready();
