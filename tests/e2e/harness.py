@@ -313,8 +313,8 @@ class Daemon:
         if not accepts(self.socket):
             return False
         shown = self.command("ps", "-o", "json")
-        # It answers while it still opens the device, about which it then has nothing to say.
-        return shown.code == 0 and "platform" in json.loads(shown.stdout)["device"]
+        # It answers while it still opens the device, whose platform it then does not know.
+        return shown.code == 0 and bool(json.loads(shown.stdout)["device"]["platform"])
 
     def command(self, *args) -> Result:
         env = self.sandbox.environment(SALUS_SOCKET=str(self.socket))
