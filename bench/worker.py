@@ -30,7 +30,7 @@ clock = time.perf_counter
 
 # ---------------------------------------------------------------- models
 
-# Sizes give steps of about 0.1, 1 and 10 ms on two cores of a small cloud machine.
+# Sizes give steps of about 0.1, 1, 10 and 100 ms on two cores of a small cloud machine.
 MLPS = {
     "mlp_100us": {"batch": 16, "features": 16, "widths": (32,), "classes": 8},
     "mlp_1ms": {"batch": 64, "features": 64, "widths": (256, 256), "classes": 10},
@@ -39,6 +39,7 @@ MLPS = {
 TRANSFORMERS = {
     "transformer_3ms": {"batch": 4, "length": 32, "vocabulary": 64, "width": 64, "layers": 2},
     "transformer_10ms": {"batch": 32, "length": 32, "vocabulary": 64, "width": 64, "layers": 2},
+    "transformer_100ms": {"batch": 32, "length": 96, "vocabulary": 64, "width": 96, "layers": 2},
 }
 
 # Training data: enough different batches that none is special.
@@ -292,6 +293,7 @@ def median(values):
 
 
 ROWS = {
+    "step_100ms": lambda: training_loop("transformer_100ms", read_every=1),
     "step_10ms_mlp": lambda: training_loop("mlp_10ms", read_every=10),
     "step_10ms_transformer": lambda: training_loop("transformer_10ms", read_every=10),
     "step_1ms": lambda: training_loop("mlp_1ms", read_every=100),

@@ -55,11 +55,13 @@ def test_killed_jobs_leave_nothing_and_disturb_nobody(daemon, sandbox, run_direc
 
 def test_memory_of_a_killed_job_is_free_again(daemon, sandbox):
     victim = start(sandbox, daemon, "hold")
-    held = wait_for(
-        lambda: daemon.session_of(victim.pid)["resident_bytes"], "the session holds memory"
+    wait_for(
+        lambda: daemon.session_of(victim.pid)["resident_bytes"] >= 32 * (4 << 20),
+        "the session holds memory",
     )
-    assert held >= 32 * (4 << 20), held
-    assert daemon.ps()["device"]["resident_bytes"] >= held
+    # One report: small arrays come and go between two.
+    report = daemon.ps()
+    assert report["device"]["resident_bytes"] == report["sessions"][0]["resident_bytes"]
     victim.kill()
     assert_idle_and_empty(daemon)
 

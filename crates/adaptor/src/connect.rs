@@ -31,6 +31,8 @@ const HOW_TO_START: &str =
 struct Environment {
     socket: Option<PathBuf>,
     name: Option<String>,
+    /// In bytes, as `salus run --memory-max` writes it; 0 is no limit.
+    memory_max: u64,
     deadline: Duration,
     runtime_directory: Option<PathBuf>,
     temporary_directory: PathBuf,
@@ -48,6 +50,9 @@ fn environment() -> &'static Environment {
         Environment {
             socket: path("SALUS_SOCKET").map(PathBuf::from),
             name: text("SALUS_NAME"),
+            memory_max: text("SALUS_MEMORY_MAX")
+                .and_then(|bytes| bytes.parse().ok())
+                .unwrap_or(0),
             deadline: text("SALUS_CONNECT_SECONDS")
                 .and_then(|seconds| seconds.parse().ok())
                 .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
@@ -83,6 +88,7 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
         protocol_max: version::MAX,
         version: env!("CARGO_PKG_VERSION").into(),
         name: name(choice.name),
+        memory_max: environment().memory_max,
     };
     send_all(&socket, &ToService::from(hello), None).map_err(|e| silent(&shown, &e))?;
     let mut inbox = Inbox::default();

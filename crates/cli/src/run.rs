@@ -18,6 +18,7 @@ use salus_daemon::config::{Config, Problem};
 use salus_daemon::paths::{Places, absolute, ensure_private_dir};
 use salus_wire::Request;
 
+use crate::units::parse_bytes;
 use crate::{Outcome, Where, ask, background, library, output, serve};
 
 /// What registers Salus with JAX.
@@ -35,6 +36,10 @@ pub(crate) struct Arguments {
     /// What `salus ps` shows [default: the script's name]
     #[arg(long)]
     name: Option<String>,
+    /// The most that the job may hold, on the device and paged out: 2GiB, 512MiB, … [default: no
+    /// limit]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    memory_max: Option<u64>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -57,11 +62,16 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .clone()
         .or_else(|| std::env::var("SALUS_NAME").ok().filter(|n| !n.is_empty()))
         .unwrap_or_else(|| name_of(&arguments.command));
+    let memory_max = match arguments.memory_max {
+        Some(bytes) => bytes.to_string(),
+        None => std::env::var("SALUS_MEMORY_MAX").unwrap_or_default(),
+    };
     hold(&socket);
     let failure = Command::new(program)
         .args(rest)
         .env("SALUS_SOCKET", absolute(&socket))
         .env("SALUS_NAME", name)
+        .env("SALUS_MEMORY_MAX", memory_max)
         .env("SALUS_LIBRARY", library)
         // `cpu` stays there for `jax.devices("cpu")`.
         .env("JAX_PLATFORMS", "salus,cpu")

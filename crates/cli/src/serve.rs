@@ -12,6 +12,7 @@ use salus_daemon::paths::{self, Places};
 use salus_daemon::supervisor::{self, Launcher, Service};
 use salus_device::discover;
 
+use crate::units::parse_bytes;
 use crate::{Outcome, Where, background, output};
 
 #[derive(Args, Clone, Default)]
@@ -25,6 +26,15 @@ pub(crate) struct Arguments {
     /// /etc/salus/salus.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// The device's memory to share: 1.3GiB, 800MiB, … [default: what the device has]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Host memory for arrays that must leave the device [default: half of the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub(crate) host_memory: Option<u64>,
+    /// Iterations that may run side by side [default: 1; at most the cores on a CPU device]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) lanes: Option<u32>,
     /// Return as soon as it serves, and leave it running; its log lies beside the socket
     #[arg(long)]
     pub(crate) background: bool,
@@ -50,6 +60,16 @@ impl Arguments {
         if let Some(config) = &self.config {
             add("--config", paths::absolute(config).into());
         }
+        let number = |n: u64| std::ffi::OsString::from(n.to_string());
+        if let Some(bytes) = self.memory {
+            add("--memory", number(bytes));
+        }
+        if let Some(bytes) = self.host_memory {
+            add("--host-memory", number(bytes));
+        }
+        if let Some(lanes) = self.lanes {
+            add("--lanes", number(lanes.into()));
+        }
         if let Some(seconds) = self.idle_exit_seconds {
             add("--idle-exit-seconds", seconds.to_string().into());
         }
@@ -71,6 +91,10 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     if let Some(device) = &arguments.device {
         config.device.clone_from(device);
     }
+    config.capacity_bytes = arguments.memory.or(config.capacity_bytes);
+    config.host_bytes = arguments.host_memory.or(config.host_bytes);
+    config.lanes = arguments.lanes.unwrap_or(config.lanes);
+    check_lanes(&config)?;
     if arguments.background {
         let socket = socket(arguments, &config, &places)?;
         let started = background::start(arguments, &socket)?;
@@ -97,6 +121,20 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
         }),
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The CPU plugin's thread pool is as large as its cores or its lanes, whichever are more, and the
+/// bits of results depend on it: with more lanes than cores they would not be those of plain JAX.
+fn check_lanes(config: &Config) -> Result<(), Problem> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
+    if config.device != "cpu" || config.lanes as usize <= cores {
+        return Ok(());
+    }
+    Err(Problem::new(format!(
+        "{} lanes on {cores} cores would change the results of programs",
+        config.lanes
+    ))
+    .hint(format!("the CPU device takes up to {cores} here")))
 }
 
 /// Whoever waits for the announcement reads to its end.
@@ -155,6 +193,8 @@ mod tests {
                 socket: Some("s.sock".into()),
             },
             device: Some("plugin.so".into()),
+            memory: Some(1 << 30),
+            lanes: Some(2),
             idle_exit_seconds: Some(600),
             ..Arguments::default()
         };
@@ -164,6 +204,10 @@ mod tests {
             here.join("s.sock").into_os_string(),
             "--device".into(),
             here.join("plugin.so").into_os_string(),
+            "--memory".into(),
+            "1073741824".into(),
+            "--lanes".into(),
+            "2".into(),
             "--idle-exit-seconds".into(),
             "600".into(),
         ];

@@ -16,6 +16,12 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.1} {}", UNITS[unit])
 }
 
+/// A size as a person types it: `1.3GiB`, `800 MiB`, `4096`.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let bytes = salus_daemon::config::parse_bytes(text).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "a size is due, such as 1.3GiB, 800MiB or 4096".into())
+}
+
 /// `0 ms`, `1.2 s`, `3 min 20 s`, `5 h 02 min`.
 pub(crate) fn milliseconds(ms: f64) -> String {
     if !ms.is_finite() || ms < 0.0 {

@@ -17,6 +17,7 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use salus_engine::Room;
 use salus_wire::Value;
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
@@ -35,6 +36,8 @@ pub struct HostSettings {
     pub lanes: u32,
     /// `None`: what the device says it has.
     pub capacity_bytes: Option<u64>,
+    /// For arrays that are paged out. `None`: half of the machine's memory.
+    pub host_bytes: Option<u64>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
     pub cache_memory_programs: u32,
@@ -43,6 +46,24 @@ pub struct HostSettings {
     pub compilers: u32,
     /// Handed to the plugin when its client is made.
     pub plugin_options: BTreeMap<String, PluginOption>,
+}
+
+/// The part of a device that the ledger does not give away: what the plugin and its allocator take
+/// beyond what programs declare.
+const HEADROOM: u64 = 32;
+
+impl HostSettings {
+    /// What the ledger may give away of a device of this size.
+    pub fn room(&self, capacity_bytes: u64) -> Room {
+        let machine = || {
+            let info = rustix::system::sysinfo();
+            info.totalram as u64 * u64::from(info.mem_unit)
+        };
+        Room {
+            device_bytes: capacity_bytes - capacity_bytes / HEADROOM,
+            host_bytes: self.host_bytes.unwrap_or_else(|| machine() / 2),
+        }
+    }
 }
 
 /// A value of `[device.options]`.
@@ -90,6 +111,7 @@ pub struct Config {
     pub device: String,
     pub lanes: u32,
     pub capacity_bytes: Option<u64>,
+    pub host_bytes: Option<u64>,
     pub plugin_options: BTreeMap<String, PluginOption>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
@@ -126,8 +148,9 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Sessions take turns in one lane; more are refused rather than ignored.
-const LANES: RangeInclusive<i64> = 1..=1;
+/// Each lane of the CPU plugin is a virtual device; more than cores would change results, which
+/// depend on the size of the plugin's thread pool (checked where the device is known).
+pub const LANES: RangeInclusive<i64> = 1..=64;
 /// Likewise; each compiler has a copy of the vendor's library in memory.
 const COMPILERS: RangeInclusive<i64> = 1..=64;
 /// Compilers where nothing is said: all cores, but four already keep up with JAX's small programs.
@@ -151,6 +174,7 @@ impl Config {
             device: "cpu".into(),
             lanes: 1,
             capacity_bytes: None,
+            host_bytes: None,
             plugin_options: BTreeMap::new(),
             cache_dir: absolute(&places.default_cache_dir()),
             cache_disk_bytes: CACHE_DISK_BYTES,
@@ -227,6 +251,7 @@ impl Config {
                 device.number("lanes", LANES)?.map(|n| n as u32),
             );
             config.capacity_bytes = device.bytes("memory")?;
+            config.host_bytes = device.bytes("host_memory")?;
             config.plugin_options = device.options()?;
         }
         if let Some(cache) = root.section("cache")? {
@@ -253,6 +278,7 @@ impl Config {
             plugin,
             lanes: self.lanes,
             capacity_bytes: self.capacity_bytes,
+            host_bytes: self.host_bytes,
             cache_dir: self.cache_dir.clone(),
             cache_disk_bytes: self.cache_disk_bytes,
             cache_memory_programs: self.cache_memory_programs,

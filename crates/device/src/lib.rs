@@ -24,6 +24,7 @@ mod scripted;
 mod signature;
 mod transfer;
 
+pub use element::{host_bytes, is_sub_byte};
 pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
 pub use types::*;
@@ -76,6 +77,9 @@ pub trait Device: Send + Sync + 'static {
 
     /// Bytes that the array occupies on the device.
     fn array_bytes(&self, array: &Self::Array) -> u64;
+
+    /// Where a ready array lies, if the device's memory is this process's.
+    fn host_address(&self, array: &Self::Array) -> Option<usize>;
 
     /// A copy of the array in another of the device's memories.
     fn copy_to_memory(&self, array: &Self::Array, memory: u32) -> Result<Self::Array, Error>;

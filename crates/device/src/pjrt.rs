@@ -300,6 +300,11 @@ impl Device for PjrtDevice {
         array.bytes
     }
 
+    fn host_address(&self, array: &PjrtArray) -> Option<usize> {
+        let on_host = self.description.on_host;
+        on_host.then(|| array.buffer.unsafe_pointer().ok())?
+    }
+
     fn copy_to_memory(&self, array: &PjrtArray, memory: u32) -> Result<PjrtArray, Error> {
         let target = self.memory(memory)?;
         let buffer = array.buffer.copy_to_memory(target).map_err(vendor)?;

@@ -325,6 +325,10 @@ impl Device for ScriptedDevice {
         array.bytes
     }
 
+    fn host_address(&self, _array: &ScriptedArray) -> Option<usize> {
+        None
+    }
+
     fn copy_to_memory(&self, array: &ScriptedArray, memory: u32) -> Result<ScriptedArray, Error> {
         if array.given.load(Ordering::SeqCst) {
             return Err(deleted());

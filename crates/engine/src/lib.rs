@@ -1,18 +1,24 @@
-//! Who runs next: `(now, event) → decisions`, and nothing else.
+//! Who runs next, and whose memory is where: `(now, event) → decisions`, and nothing else.
 //!
 //! The device host tells the engine what happened and does what it answers. The same crate runs in
 //! the service, in tests and in the simulator, because it has no clock, no threads and no I/O.
 //!
 //! Promise: equal events at equal times give equal decisions.
-//! Not here: time, memory, sockets, locks, floats, hash order (`clippy.toml` bans them).
+//! Not here: time, sockets, locks, floats, hash order (`clippy.toml` bans them).
 
 mod accounts;
+mod engine;
+mod explain;
+mod lanes;
+mod ledger;
+mod residency;
 mod time;
-mod turns;
 
 pub use accounts::Account;
+pub use engine::Engine;
+pub use explain::Why;
+pub use ledger::{Holding, Ledger, Room};
 pub use time::{Duration, Time};
-pub use turns::Turns;
 
 /// One connected job. Ids grow and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,34 +34,111 @@ impl std::fmt::Display for SessionId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u32);
 
-/// What happened. Of each session: `Opened (Ready | Ran | Withdrew)* Closed`, where `Ready` comes
-/// again only after the `Start` that answers the last, and `Closed` only when nothing of it runs.
+/// What a session asks for: one thing at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Demand {
+    pub kind: Kind,
+    /// Bytes that will stay: outputs that take no argument's place, or the new array.
+    pub new_bytes: u64,
+    /// Bytes of the arguments, wherever they are.
+    pub argument_bytes: u64,
+    /// Those of them that are paged out.
+    pub absent_bytes: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An iteration: it needs a lane, and scratch while it runs.
+    Launch { scratch_bytes: u64 },
+    /// Room for an array, or for bringing one back; it needs no lane.
+    Array,
+}
+
+impl Demand {
+    pub fn scratch_bytes(&self) -> u64 {
+        match self.kind {
+            Kind::Launch { scratch_bytes } => scratch_bytes,
+            Kind::Array => 0,
+        }
+    }
+
+    /// What must be on the device at once.
+    pub fn total(&self) -> u64 {
+        self.argument_bytes
+            .saturating_add(self.new_bytes)
+            .saturating_add(self.scratch_bytes())
+    }
+}
+
+/// What happened. Of each session: `Opened … Closed`; a `Ready` comes again only after the answer to
+/// the last (`Start` or `Refuse`) or after `Withdrew`; `Closed` only when nothing of it runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Opened {
         session: SessionId,
+        memory_max: Option<u64>,
     },
-    /// The session's next iteration has its arguments and waits for its turn.
+    /// The session's next operation has its arguments and waits for room and its turn.
     Ready {
         session: SessionId,
+        demand: Demand,
     },
     /// An iteration that was started has ended, well or not.
     Ran {
         session: SessionId,
     },
-    /// The session's waiting iteration will not come: its job went away.
+    /// What the session asked for is no longer wanted: its job went away.
     Withdrew {
         session: SessionId,
+    },
+    /// Arrays are gone: bytes of them that were on the device, and that were paged out.
+    Released {
+        session: SessionId,
+        resident_bytes: u64,
+        paged_bytes: u64,
+    },
+    /// The answer to `PageOut`: so many bytes are now in host memory, perhaps fewer than asked. If
+    /// a request waits, `absent_bytes` of its arguments are paged out now.
+    PagedOut {
+        session: SessionId,
+        bytes: u64,
+        absent_bytes: u64,
+    },
+    /// The session's limit was changed; what it holds already stays.
+    Limited {
+        session: SessionId,
+        memory_max: Option<u64>,
     },
     Closed {
         session: SessionId,
     },
+    /// The time of [`Engine::wake_at`] has come.
+    Woke,
 }
 
 /// What to do now.
 #[must_use]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// Start the session's next iteration in this lane.
+    /// Do what the session asked for: its arrays live in this lane, where also its iteration runs.
+    /// The room is reserved, also for what must be brought back.
     Start { session: SessionId, lane: Lane },
+    /// Move at least so many bytes of the session's arrays to the host, as far as they can be moved.
+    PageOut { session: SessionId, bytes: u64 },
+    /// What the session asked for cannot be done, now or later.
+    Refuse { session: SessionId, why: Refusal },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// It would not fit if it were alone.
+    TooLarge { needs_bytes: u64, room_bytes: u64 },
+    /// It would exceed the session's own limit.
+    BeyondLimit { needs_bytes: u64, memory_max: u64 },
+    /// Device and host are full of arrays that nobody can give back.
+    NoRoom {
+        needs_bytes: u64,
+        free_bytes: u64,
+        host_free_bytes: u64,
+    },
 }

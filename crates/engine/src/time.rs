@@ -19,6 +19,14 @@ impl Sub for Time {
     }
 }
 
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    fn add(self, length: Duration) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
 impl Add for Duration {
     type Output = Self;
 

@@ -45,6 +45,8 @@ wire_struct! {
         uid: u32,
         user: String = limits::NAME_BYTES,
         name: String = limits::NAME_BYTES,
+        /// The most that the session may hold; 0 is no limit.
+        memory_max: u64,
     }
 
     Report { request: u64 }

@@ -49,6 +49,8 @@ wire_struct! {
         version: String = limits::NAME_BYTES,
         /// What `salus ps` shows.
         name: String = limits::NAME_BYTES,
+        /// The most that the session may hold on the device and in pages; 0 is no limit.
+        memory_max: u64,
     }
 
     /// The first frame of a command such as `salus ps`; answered by `Answer` or `Refused`.

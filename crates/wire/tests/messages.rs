@@ -135,6 +135,7 @@ fn messages_of_jobs() {
         protocol_max: 2,
         version: "0.1".into(),
         name: "train.py".into(),
+        memory_max: 0,
     });
     check::<M>(Command {
         protocol_min: 1,
@@ -236,6 +237,7 @@ fn messages_inside_the_service() {
         uid: 1000,
         user: "ada".into(),
         name: "train.py".into(),
+        memory_max: 1 << 40,
     });
     check::<ToHost>(Report { request: 1 });
     check::<ToHost>(CompilerJoined {

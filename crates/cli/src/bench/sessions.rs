@@ -55,6 +55,7 @@ impl Session {
             protocol_max: version::MAX,
             version: env!("CARGO_PKG_VERSION").into(),
             name: "bench".into(),
+            memory_max: 0,
         }))?;
         match self.receive()? {
             FromService::Welcome(_) => Ok(()),

@@ -21,7 +21,10 @@ const KEYS: &[(&str, &[&str])] = &[
         &["schema_version", "service", "device", "cache", "compilers"],
     ),
     ("service", &["socket", "allow_users", "idle_exit_seconds"]),
-    ("device", &["device", "lanes", "memory", "options"]),
+    (
+        "device",
+        &["device", "lanes", "memory", "host_memory", "options"],
+    ),
     ("cache", &["directory", "disk", "memory", "memory_programs"]),
     ("compilers", &["count"]),
 ];

@@ -147,11 +147,11 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
 fn a_wrong_value_is_shown_with_what_is_due() {
     check(
         "[device]\nlanes = \"two\"\n",
-        "salus.toml, line 3: `lanes` is \"two\", and a whole number from 1 to 1 is due",
+        "salus.toml, line 3: `lanes` is \"two\", and a whole number from 1 to 64 is due",
     );
     check(
         "[device]\nlanes = 0\n",
-        "salus.toml, line 3: `lanes` is 0, and a whole number from 1 to 1 is due",
+        "salus.toml, line 3: `lanes` is 0, and a whole number from 1 to 64 is due",
     );
     check(
         "\n[device]\nmemory = \"16 gigs\"\n",

@@ -1,75 +1,104 @@
-//! Arrays on the device: who holds how many bytes.
+//! Arrays: on the device or paged out to host memory, and whom their bytes are charged to.
 //!
-//! Promise: what is charged is given back exactly once, when the last user of an array lets go of
-//! it, or when a launch takes it over as a donated argument.
+//! Promise: what the engine reserved for an array is given back exactly once: when the last user of
+//! the array lets go of it, unless the charge was passed on, to a launch's output that takes a
+//! donated argument's place or to the array's page.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
 use salus_device::{Device, Shape};
+use salus_engine::{Event, SessionId};
 
 use super::Host;
+use super::pages::Place;
 use super::programs::Program;
 
-/// Bytes of the whole device.
-#[derive(Debug, Default)]
-pub(crate) struct Memory {
-    resident_bytes: AtomicU64,
-    /// Scratch of what runs now.
-    scratch_bytes: AtomicU64,
-    peak_bytes: AtomicU64,
-}
-
-/// What a session holds, for `salus ps`.
+/// What a session holds beyond what the ledger knows, for `salus ps`.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
-    pub(crate) resident_bytes: AtomicU64,
     /// The largest scratch of a program that it ran.
     pub(crate) scratch_bytes: AtomicU64,
-    pub(crate) arrays: AtomicU64,
     pub(crate) programs: AtomicU64,
 }
 
-impl Memory {
-    pub(super) fn resident_bytes(&self) -> u64 {
-        self.resident_bytes.load(Relaxed)
+/// Bytes that the engine reserved for a session.
+pub(super) struct Charge<D: Device> {
+    bytes: u64,
+    owner: SessionId,
+    paged: bool,
+    passed_on: AtomicBool,
+    host: Arc<Host<D>>,
+}
+
+impl<D: Device> Charge<D> {
+    /// The engine has reserved them.
+    pub(super) fn on_device(host: &Arc<Host<D>>, owner: SessionId, bytes: u64) -> Self {
+        Self {
+            bytes,
+            owner,
+            paged: false,
+            passed_on: AtomicBool::new(false),
+            host: Arc::clone(host),
+        }
     }
 
-    pub(super) fn peak_bytes(&self) -> u64 {
-        self.peak_bytes.load(Relaxed)
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    pub(super) fn scratch_taken(&self, bytes: u64) {
-        self.scratch_bytes.fetch_add(bytes, Relaxed);
-        self.note_peak();
-    }
-
-    pub(super) fn scratch_given_back(&self, bytes: u64) {
-        self.scratch_bytes.fetch_sub(bytes, Relaxed);
-    }
-
-    fn note_peak(&self) {
-        let now = self.resident_bytes.load(Relaxed) + self.scratch_bytes.load(Relaxed);
-        self.peak_bytes.fetch_max(now, Relaxed);
+    /// The same bytes, charged to another array or in another place. The second time nothing is
+    /// left to pass on.
+    pub(super) fn pass_on(&self, paged: bool) -> Self {
+        let gone = self.passed_on.swap(true, AcqRel);
+        Self {
+            bytes: if gone { 0 } else { self.bytes },
+            owner: self.owner,
+            paged,
+            passed_on: AtomicBool::new(false),
+            host: Arc::clone(&self.host),
+        }
     }
 }
 
-/// One array, shared by the session's table, launches that use it and reads under way.
+impl<D: Device> Drop for Charge<D> {
+    fn drop(&mut self) {
+        if self.bytes > 0 && !self.passed_on.swap(true, AcqRel) {
+            let (resident_bytes, paged_bytes) = match self.paged {
+                false => (self.bytes, 0),
+                true => (0, self.bytes),
+            };
+            let released = Event::Released {
+                session: self.owner,
+                resident_bytes,
+                paged_bytes,
+            };
+            self.host.scheduling.tell(released, None);
+        }
+    }
+}
+
+/// One array on the device, shared by the session's table, launches that use it and reads under
+/// way.
 pub(crate) struct Entry<D: Device> {
     pub(crate) array: D::Array,
     pub(crate) kind: Kind<D>,
     bytes: u64,
-    charged: AtomicBool,
+    pub(super) charge: Charge<D>,
     /// Copies to the host under way: a launch must not overwrite what they read.
     pub(super) readers: AtomicU32,
-    usage: Arc<Usage>,
-    host: Arc<Host<D>>,
+    /// The page that it was brought back from, where it may still live.
+    pub(super) home: Option<Place>,
 }
 
 /// Where an array's shape is written down; outputs share their program's.
 pub(crate) enum Kind<D: Device> {
-    Own(Shape),
+    Own {
+        shape: Shape,
+        /// Index into the description's memories.
+        memory: u32,
+    },
     Output {
         program: Arc<Program<D>>,
         index: usize,
@@ -80,29 +109,23 @@ pub(crate) enum Kind<D: Device> {
 
 impl<D: Device> Entry<D> {
     pub(super) fn new(
-        host: &Arc<Host<D>>,
-        usage: &Arc<Usage>,
         array: D::Array,
         kind: Kind<D>,
+        charge: Charge<D>,
+        home: Option<Place>,
     ) -> Arc<Self> {
-        let bytes = host.device.array_bytes(&array);
-        usage.resident_bytes.fetch_add(bytes, Relaxed);
-        usage.arrays.fetch_add(1, Relaxed);
-        host.memory.resident_bytes.fetch_add(bytes, Relaxed);
-        host.memory.note_peak();
         Arc::new(Self {
+            bytes: charge.host.device.array_bytes(&array),
             array,
             kind,
-            bytes,
-            charged: AtomicBool::new(true),
+            charge,
             readers: AtomicU32::new(0),
-            usage: Arc::clone(usage),
-            host: Arc::clone(host),
+            home,
         })
     }
 
     pub(super) fn device(&self) -> &D {
-        &self.host.device
+        &self.charge.host.device
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -111,26 +134,29 @@ impl<D: Device> Entry<D> {
 
     pub(super) fn shape(&self) -> &Shape {
         match &self.kind {
-            Kind::Own(shape) => shape,
+            Kind::Own { shape, .. } => shape,
             Kind::Output { program, index, .. } => &program.signature.outputs[*index].shape,
         }
     }
 
-    /// Its memory now belongs to a launch's outputs, which are charged themselves.
-    pub(super) fn donated(&self) {
-        if self.charged.swap(false, AcqRel) {
-            self.usage.resident_bytes.fetch_sub(self.bytes, Relaxed);
-            self.usage.arrays.fetch_sub(1, Relaxed);
-            self.host
-                .memory
-                .resident_bytes
-                .fetch_sub(self.bytes, Relaxed);
+    /// Index into the description's memories.
+    pub(super) fn memory(&self) -> u32 {
+        match &self.kind {
+            Kind::Own { memory, .. } => *memory,
+            Kind::Output { program, index, .. } => program.signature.outputs[*index].memory,
         }
     }
 }
 
-impl<D: Device> Drop for Entry<D> {
-    fn drop(&mut self) {
-        self.donated();
+/// One array in host memory.
+pub(crate) struct Page<D: Device> {
+    pub(super) shape: Shape,
+    pub(super) place: Place,
+    pub(super) charge: Charge<D>,
+}
+
+impl Usage {
+    pub(super) fn ran(&self, scratch_bytes: u64) {
+        self.scratch_bytes.fetch_max(scratch_bytes, Relaxed);
     }
 }

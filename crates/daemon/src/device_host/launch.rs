@@ -1,29 +1,33 @@
-//! One launch: its arguments checked, its turn awaited, its outputs named, its end told.
+//! One launch: its arguments checked, its room and turn asked for, its outputs named, its end told.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Acquire;
 
 use salus_device::{Device, Shape};
-use salus_engine::Lane;
+use salus_engine::Demand;
 use salus_wire::{Error, Execute};
 
-use super::arrays::{Entry, Kind};
-use super::operations::{INVALID_ARGUMENT, Operations, Slot};
+use super::arrays::{Charge, Entry, Kind};
+use super::operations::{Held, INVALID_ARGUMENT, Operations, Slot};
 use super::programs::Program;
 
 pub(super) struct Launch<D: Device> {
     execute: Execute,
     program: Option<Arc<Program<D>>>,
     /// In the order of the program's parameters, once they were checked.
-    arguments: Vec<Arc<Entry<D>>>,
+    held: Vec<Held<D>>,
+    /// Donated parameters that the plugin must not overwrite: those that the job keeps, and those
+    /// that are being read.
+    keep: Vec<u32>,
 }
 
 impl<D: Device> Launch<D> {
     pub(super) fn new(execute: Execute, program: Option<Arc<Program<D>>>) -> Self {
         Self {
+            keep: execute.keep.clone(),
             execute,
             program,
-            arguments: Vec::new(),
+            held: Vec::new(),
         }
     }
 
@@ -31,9 +35,40 @@ impl<D: Device> Launch<D> {
         self.execute.arguments.len() + self.execute.keep.len()
     }
 
-    /// Checks everything that the plugin would not, or only by size.
-    pub(super) fn prepare(&mut self, operations: &Operations<D>) -> Result<(), Error> {
-        let program = self.program.as_ref().ok_or_else(|| {
+    pub(super) fn arguments(&self) -> &[u64] {
+        &self.execute.arguments
+    }
+
+    /// Lets go of the arguments, so that they can be moved.
+    pub(super) fn let_go(&mut self) {
+        self.held.clear();
+    }
+
+    /// Takes hold of the arguments again, which were checked before. Returns the bytes of those
+    /// that are paged out.
+    pub(super) fn look_up(&mut self, operations: &Operations<D>) -> u64 {
+        let ids = self.execute.arguments.iter();
+        self.held = ids.filter_map(|&id| operations.held(id).ok()).collect();
+        self.sum(Held::absent_bytes)
+    }
+
+    /// Over the arguments, each array once.
+    fn sum(&self, bytes: impl Fn(&Held<D>) -> u64) -> u64 {
+        let mut seen: Vec<(u64, u64)> = self
+            .execute
+            .arguments
+            .iter()
+            .zip(&self.held)
+            .map(|(&id, held)| (id, bytes(held)))
+            .collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen.iter().map(|(_, bytes)| bytes).sum()
+    }
+
+    /// Checks everything that the plugin would not, or only by size. Returns what the launch takes.
+    pub(super) fn prepare(&mut self, operations: &Operations<D>) -> Result<Demand, Error> {
+        let program = self.program.clone().ok_or_else(|| {
             invalid(format!(
                 "program {} is not loaded in this session",
                 self.execute.program
@@ -57,8 +92,8 @@ impl<D: Device> Launch<D> {
             .zip(&signature.parameters)
             .enumerate()
         {
-            let entry = operations.slot(id)?;
-            let shape = entry.shape();
+            let held = operations.held(id)?;
+            let shape = held.shape();
             if shape != wanted {
                 return Err(invalid(format!(
                     "argument {index} of `{}` is {} and should be {}",
@@ -67,11 +102,37 @@ impl<D: Device> Launch<D> {
                     show(wanted)
                 )));
             }
-            arguments.push(entry);
+            arguments.push(held);
         }
         self.check_donations(signature.donated.iter().copied(), &signature.name)?;
-        self.arguments = arguments;
-        Ok(())
+        // What is being read must not be overwritten in place: the plugin then copies it first.
+        for &index in &signature.donated {
+            if let Held::Live(entry) = &arguments[index as usize]
+                && entry.readers.load(Acquire) > 0
+            {
+                self.keep.push(index);
+            }
+        }
+        self.held = arguments;
+        let outputs = signature.outputs.iter().zip(&program.output_bytes);
+        let new = outputs.filter(|(output, _)| !self.takes_over(output.aliases));
+        Ok(Demand {
+            kind: salus_engine::Kind::Launch {
+                scratch_bytes: program.temp_bytes(),
+            },
+            new_bytes: new.map(|(_, bytes)| bytes).sum(),
+            argument_bytes: self.sum(Held::charge_bytes),
+            absent_bytes: self.sum(Held::absent_bytes),
+        })
+    }
+
+    /// Whether an output with this alias takes the place of an argument.
+    fn takes_over(&self, aliases: Option<u32>) -> bool {
+        let donated = |index: &u32| {
+            let signature = self.program.as_ref().map(|p| &p.signature);
+            signature.is_some_and(|s| s.donated.contains(index)) && !self.keep.contains(index)
+        };
+        aliases.as_ref().is_some_and(donated)
     }
 
     /// An array that is donated may stand in the arguments only once.
@@ -100,64 +161,96 @@ impl<D: Device> Launch<D> {
         Ok(())
     }
 
-    pub(super) fn start(self, operations: &mut Operations<D>, lane: Lane) {
-        let Some(program) = &self.program else { return };
+    pub(super) fn start(mut self, operations: &mut Operations<D>, lane: u32) {
+        let Some(program) = self.program.clone() else {
+            return;
+        };
         let session = Arc::clone(&operations.session);
         let host = Arc::clone(&operations.host);
-        let temp_bytes = program.temp_bytes();
         let operation = self.execute.operation;
         session.launch_started(operation);
-        host.memory.scratch_taken(temp_bytes);
-        session.usage.scratch_bytes.fetch_max(temp_bytes, Relaxed);
-        // What is being read must not be overwritten in place: the plugin then copies it first.
-        let mut keep = self.execute.keep.clone();
-        for &index in &program.signature.donated {
-            if self.arguments[index as usize].readers.load(Acquire) > 0 {
-                keep.push(index);
-            }
-        }
-        let arguments: Vec<&D::Array> = self.arguments.iter().map(|entry| &entry.array).collect();
-        let done = {
-            let (session, host) = (Arc::clone(&session), Arc::clone(&host));
-            Box::new(move |result| {
-                host.memory.scratch_given_back(temp_bytes);
-                session.launch_ended(operation, result, false);
+        session.usage.ran(program.temp_bytes());
+        // The engine has reserved what is new: it belongs to the outputs, or goes back.
+        let charges: Vec<Option<Charge<D>>> = program
+            .signature
+            .outputs
+            .iter()
+            .zip(&program.output_bytes)
+            .map(|(output, &bytes)| {
+                let new = !self.takes_over(output.aliases);
+                new.then(|| Charge::on_device(&host, session.id, bytes))
             })
-        };
-        match host
-            .device
-            .launch(&program.loaded, lane.0, &arguments, &keep, done)
-        {
-            Ok(outputs) => self.started(operations, outputs),
+            .collect();
+        let launched = self.bring_in(operations, lane).and_then(|arguments| {
+            let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
+            let teller = Arc::clone(&session);
+            let done = Box::new(move |result| teller.launch_ended(operation, result, false));
+            let device = &host.device;
+            let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done)?;
+            Ok((arguments, outputs))
+        });
+        match launched {
+            Ok((arguments, outputs)) => self.started(operations, &arguments, outputs, charges),
             Err(error) => {
-                host.memory.scratch_given_back(temp_bytes);
+                drop(charges);
                 self.poison(operations, &error);
                 session.launch_ended(operation, Err(error), true);
             }
         }
     }
 
+    /// The arguments on the device, those that were paged out among them.
+    fn bring_in(
+        &mut self,
+        operations: &mut Operations<D>,
+        lane: u32,
+    ) -> Result<Vec<Arc<Entry<D>>>, Error> {
+        let held = std::mem::take(&mut self.held);
+        let ids = self.execute.arguments.iter();
+        held.into_iter()
+            .zip(ids)
+            .map(|(held, &id)| match held {
+                Held::Live(entry) => Ok(entry),
+                Held::Paged(_) => operations.bring_in(id, lane),
+            })
+            .collect()
+    }
+
     /// Names the outputs and takes the donated arguments from the job.
-    fn started(self, operations: &mut Operations<D>, outputs: Vec<D::Array>) {
+    fn started(
+        self,
+        operations: &mut Operations<D>,
+        arguments: &[Arc<Entry<D>>],
+        outputs: Vec<D::Array>,
+        charges: Vec<Option<Charge<D>>>,
+    ) {
         let Some(program) = self.program else { return };
         let mut donated = Vec::new();
         for &index in &program.signature.donated {
             if !self.execute.keep.contains(&index) {
                 let index = index as usize;
-                self.arguments[index].donated();
                 operations.take(self.execute.arguments[index]);
-                donated.push(Arc::clone(&self.arguments[index]));
+                donated.push(Arc::clone(&arguments[index]));
             }
         }
         operations.graveyard.insert(self.execute.operation, donated);
-        let usage = Arc::clone(&operations.session.usage);
-        for (index, array) in outputs.into_iter().enumerate() {
+        for (index, (array, charge)) in outputs.into_iter().zip(charges).enumerate() {
             let kind = Kind::Output {
                 program: Arc::clone(&program),
                 index,
                 operation: self.execute.operation,
             };
-            let entry = Entry::new(&operations.host, &usage, array, kind);
+            let aliased = program.signature.outputs[index].aliases;
+            let replaced = aliased.map(|parameter| &arguments[parameter as usize]);
+            let (charge, home) = match (charge, replaced) {
+                (Some(charge), _) => (charge, None),
+                (None, Some(argument)) => (argument.charge.pass_on(false), argument.home.clone()),
+                (None, None) => (
+                    Charge::on_device(&operations.host, operations.session.id, 0),
+                    None,
+                ),
+            };
+            let entry = Entry::new(array, kind, charge, home);
             operations.put(self.execute.first_output + index as u64, Slot::Live(entry));
         }
     }

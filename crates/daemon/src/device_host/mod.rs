@@ -10,14 +10,17 @@
 
 mod arrays;
 mod compilers;
+mod heap;
 mod launch;
 mod operations;
 mod outgoing;
+mod pages;
+mod paging;
 mod programs;
 mod read;
 mod report;
+mod scheduling;
 mod session;
-mod turns;
 
 #[cfg(test)]
 mod tests;
@@ -35,16 +38,30 @@ use crate::config::HostSettings;
 use crate::opened::{Opened, open};
 use compilers::Compilers;
 use programs::Programs;
+use scheduling::Scheduling;
 use session::Session;
-use turns::Scheduling;
 
 /// What all sessions of the device share.
 pub(crate) struct Host<D: Device> {
     pub(crate) device: Arc<D>,
     pub(crate) scheduling: Scheduling<D>,
     pub(crate) programs: Arc<Programs<D>>,
-    pub(crate) memory: arrays::Memory,
+    /// Host memory for arrays that were paged out.
+    pub(crate) pages: Arc<pages::Pool>,
     pub(crate) supervisor: Supervisor,
+}
+
+/// Which part of the host's memory for pages may be kept warm while no page is in it.
+const PAGES_KEPT: u64 = 4;
+
+impl<D: Device> Host<D> {
+    /// Starts the thread that wakes the engine.
+    fn keep_time(self: &Arc<Self>) -> std::io::Result<()> {
+        let host = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("alarm".into());
+        thread.spawn(move || host.scheduling.keep_time())?;
+        Ok(())
+    }
 }
 
 /// The way back to the supervisor, for the few things that the host says unasked.
@@ -101,13 +118,21 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         Arc::clone(&compilers),
         settings,
     );
+    let room = settings.room(description.capacity_bytes);
     let host = Arc::new(Host {
-        scheduling: Scheduling::new(description.lanes),
+        scheduling: Scheduling::new(room, description.lanes),
         device,
         programs,
-        memory: arrays::Memory::default(),
+        pages: pages::Pool::new(room.host_bytes / PAGES_KEPT),
         supervisor: supervisor.clone(),
     });
+    if let Err(e) = host.keep_time() {
+        let message = format!("no thread can be started: {e}");
+        supervisor.send(Failed {
+            error: Error { code: 8, message },
+        });
+        return ExitCode::FAILURE;
+    }
     supervisor.send(Up { description });
     compilers.prepare();
     let mut inbox = Inbox::default();

@@ -13,22 +13,23 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex};
 
 use salus_channel::{Received, Segment};
-use salus_device::{Device, HostMemory, Shape};
-use salus_engine::Event;
+use salus_device::{Device, HostMemory, Shape, host_bytes};
+use salus_engine::{Demand, Event, Lane, Refusal};
 use salus_wire::{
     ArrayFailed, Compile, CompileFailed, Compiled, Error, Form, FromService, Region, ToService,
     limits,
 };
 
 use super::Host;
-use super::arrays::{Entry, Kind};
+use super::arrays::{Charge, Entry, Kind, Page};
 use super::launch::Launch;
 use super::programs::{Program, normalize};
-use super::read::Read;
-use super::session::Session;
+use super::read::{Read, is_plain};
+use super::session::{Answer, Session};
 
 pub(super) const INVALID_ARGUMENT: u32 = 3;
 pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
+const INTERNAL: u32 = 13;
 
 /// Operations decoded and not yet done: more than a job's window of launches with all that
 /// surrounds them.
@@ -40,12 +41,12 @@ const QUEUED_IDS: usize = 16 * limits::ARGUMENTS;
 pub(super) struct Operations<D: Device> {
     pub(super) session: Arc<Session<D>>,
     pub(super) host: Arc<Host<D>>,
-    queue: VecDeque<Operation<D>>,
+    pub(super) queue: VecDeque<Operation<D>>,
     /// Ids that stand in the queue, which make up most of its size.
     queued_ids: usize,
-    /// The engine knows that the launch at the head waits.
-    announced: bool,
-    arrays: HashMap<u64, Slot<D>>,
+    /// What the operation at the head of the queue has asked the engine for.
+    pub(super) announced: Option<salus_engine::Kind>,
+    pub(super) arrays: HashMap<u64, Slot<D>>,
     /// Filled by the threads that compile.
     programs: Arc<Mutex<HashMap<u64, Arc<Program<D>>>>>,
     compiling: Arc<AtomicUsize>,
@@ -58,7 +59,44 @@ pub(super) struct Operations<D: Device> {
 #[derive(Clone)]
 pub(super) enum Slot<D: Device> {
     Live(Arc<Entry<D>>),
+    Paged(Arc<Page<D>>),
     Failed(Error),
+}
+
+/// An array as a waiting launch holds it.
+pub(super) enum Held<D: Device> {
+    Live(Arc<Entry<D>>),
+    Paged(Arc<Page<D>>),
+}
+
+impl<D: Device> Held<D> {
+    pub(super) fn shape(&self) -> &Shape {
+        match self {
+            Self::Live(entry) => entry.shape(),
+            Self::Paged(page) => &page.shape,
+        }
+    }
+
+    pub(super) fn charge_bytes(&self) -> u64 {
+        match self {
+            Self::Live(entry) => entry.charge.bytes(),
+            Self::Paged(page) => page.charge.bytes(),
+        }
+    }
+
+    pub(super) fn absent_bytes(&self) -> u64 {
+        match self {
+            Self::Live(_) => 0,
+            Self::Paged(page) => page.charge.bytes(),
+        }
+    }
+}
+
+/// What becomes of an operation now.
+enum Admitted {
+    Now(Lane),
+    Later,
+    Never(Error),
 }
 
 /// A range of a segment, checked and kept mapped.
@@ -78,7 +116,7 @@ impl Range {
     }
 }
 
-enum Operation<D: Device> {
+pub(super) enum Operation<D: Device> {
     Upload {
         array: u64,
         shape: Shape,
@@ -118,7 +156,7 @@ impl<D: Device> Operations<D> {
             host: Arc::clone(host),
             queue: VecDeque::new(),
             queued_ids: 0,
-            announced: false,
+            announced: None,
             arrays: HashMap::new(),
             programs: Arc::default(),
             compiling: Arc::default(),
@@ -134,6 +172,7 @@ impl<D: Device> Operations<D> {
 
     /// Nothing more will be done for this job.
     pub(super) fn abandon(&mut self) {
+        self.announced = None;
         self.queue.clear();
     }
 
@@ -229,75 +268,220 @@ impl<D: Device> Operations<D> {
             read();
         }
         self.bury();
-        while let Some(operation) = self.queue.pop_front() {
+        loop {
+            if let Some(bytes) = self.session.take_page_out() {
+                self.page_out(bytes);
+            }
+            let Some(mut operation) = self.queue.pop_front() else {
+                return;
+            };
             let ids = operation.ids();
-            match operation {
-                Operation::Upload {
-                    array,
-                    shape,
-                    memory,
-                    data,
-                } => {
-                    self.upload(array, shape, memory, data);
-                }
-                Operation::Launch(launch) => {
-                    if let Some(waiting) = self.turn(launch) {
-                        self.queue.push_front(Operation::Launch(waiting));
-                        break;
+            match self.admit(&mut operation) {
+                Admitted::Now(lane) => self.perform(operation, lane.0),
+                Admitted::Never(error) => self.refuse(operation, error),
+                Admitted::Later => {
+                    self.queue.push_front(operation);
+                    // The engine may have asked just now, without waking this thread.
+                    match self.session.take_page_out() {
+                        Some(bytes) => self.page_out(bytes),
+                        None => return,
                     }
-                }
-                Operation::Copy {
-                    operation,
-                    array,
-                    copy,
-                    memory,
-                } => {
-                    self.copy(operation, array, copy, memory);
-                }
-                Operation::Read {
-                    request,
-                    array,
-                    target,
-                    form,
-                } => {
-                    let slot = self.slot(array);
-                    Read {
-                        request,
-                        target,
-                        form,
-                    }
-                    .begin(&self.session, &self.host, slot);
-                }
-                Operation::Drop(arrays) => {
-                    for array in arrays {
-                        self.arrays.remove(&array);
-                    }
+                    continue;
                 }
             }
             self.queued_ids -= ids;
         }
     }
 
-    /// Starts the launch if its turn has come, else gives it back.
-    fn turn(&mut self, mut launch: Launch<D>) -> Option<Launch<D>> {
-        if !self.announced {
-            if let Err(error) = launch.prepare(self) {
-                launch.fail(self, error);
-                return None;
-            }
-            self.announced = true;
-            let ready = Event::Ready {
-                session: self.session.id,
+    /// Asks the engine for room and a turn, if the operation needs any and has not asked.
+    fn admit(&mut self, operation: &mut Operation<D>) -> Admitted {
+        if self.announced.is_none() {
+            let demand = match self.demand(operation) {
+                Ok(Some(demand)) => demand,
+                Ok(None) => return Admitted::Now(Lane(0)),
+                Err(error) => return Admitted::Never(error),
             };
-            self.host.scheduling.tell(ready, Some(self.session.id));
+            self.announced = Some(demand.kind);
+            let session = self.session.id;
+            let ready = Event::Ready { session, demand };
+            self.host.scheduling.tell(ready, Some(session));
         }
-        match self.session.take_turn() {
-            Some(lane) => {
-                self.announced = false;
-                launch.start(self, lane);
-                None
+        match self.session.take_answer() {
+            None => Admitted::Later,
+            Some(answer) => {
+                self.announced = None;
+                match answer {
+                    Answer::Start(lane) => Admitted::Now(lane),
+                    Answer::Refuse(why) => Admitted::Never(self.refusal(why)),
+                }
             }
-            None => Some(launch),
+        }
+    }
+
+    /// What the operation takes of the device; `None` if nothing.
+    fn demand(&self, operation: &mut Operation<D>) -> Result<Option<Demand>, Error> {
+        let array = |new_bytes, argument_bytes, absent_bytes| Demand {
+            kind: salus_engine::Kind::Array,
+            new_bytes,
+            argument_bytes,
+            absent_bytes,
+        };
+        Ok(match operation {
+            Operation::Launch(launch) => Some(launch.prepare(self)?),
+            Operation::Upload { shape, memory, .. } => {
+                self.room(1)?;
+                self.check_memory(*memory)?;
+                Some(array(host_bytes(shape)? as u64, 0, 0))
+            }
+            Operation::Copy {
+                array: from,
+                memory,
+                ..
+            } => {
+                self.room(1)?;
+                self.check_memory(*memory)?;
+                let from = self.held(*from)?;
+                let bytes = from.charge_bytes();
+                Some(array(bytes, bytes, from.absent_bytes()))
+            }
+            Operation::Read {
+                array: id, form, ..
+            } => match self.arrays.get(id) {
+                Some(Slot::Paged(page)) if !is_plain(form, &page.shape) => {
+                    let bytes = page.charge.bytes();
+                    Some(array(0, bytes, bytes))
+                }
+                _ => None,
+            },
+            Operation::Drop(_) => None,
+        })
+    }
+
+    /// Bytes of what the waiting operation needs that are paged out now.
+    pub(super) fn absent_of(&self, operation: &Operation<D>) -> u64 {
+        let id = match operation {
+            Operation::Copy { array, .. } | Operation::Read { array, .. } => array,
+            _ => return 0,
+        };
+        self.held(*id).map_or(0, |held| held.absent_bytes())
+    }
+
+    /// Whether what the engine was asked for is a turn in a lane.
+    pub(super) fn awaits_turn(&self) -> bool {
+        matches!(self.announced, Some(salus_engine::Kind::Launch { .. }))
+    }
+
+    fn perform(&mut self, operation: Operation<D>, lane: u32) {
+        match operation {
+            Operation::Upload {
+                array,
+                shape,
+                memory,
+                data,
+            } => self.upload(array, shape, self.memory_of(lane, memory), memory, data),
+            Operation::Launch(launch) => launch.start(self, lane),
+            Operation::Copy {
+                operation,
+                array,
+                copy,
+                memory,
+            } => self.copy(operation, array, copy, memory, lane),
+            Operation::Read {
+                request,
+                array,
+                target,
+                form,
+            } => {
+                let read = Read {
+                    request,
+                    target,
+                    form,
+                };
+                match self.arrays.get(&array) {
+                    Some(Slot::Paged(page)) if is_plain(&read.form, &page.shape) => {
+                        read.answer_from(&self.session, page);
+                    }
+                    _ => {
+                        let slot = self.bring_in(array, lane);
+                        read.begin(&self.session, &self.host, slot);
+                    }
+                }
+            }
+            Operation::Drop(arrays) => {
+                for array in arrays {
+                    self.arrays.remove(&array);
+                }
+            }
+        }
+    }
+
+    /// The operation cannot be done; whatever it was to make stands for the error.
+    fn refuse(&mut self, operation: Operation<D>, error: Error) {
+        match operation {
+            Operation::Upload { array, .. } => self.upload_failed(array, error),
+            Operation::Launch(launch) => launch.fail(self, error),
+            Operation::Copy {
+                operation, copy, ..
+            } => {
+                self.put(copy, Slot::Failed(error.clone()));
+                self.session.operation_ended(operation, Err(error));
+            }
+            Operation::Read {
+                request,
+                target,
+                form,
+                ..
+            } => {
+                let read = Read {
+                    request,
+                    target,
+                    form,
+                };
+                read.begin(&self.session, &self.host, Err(error));
+            }
+            Operation::Drop(_) => {}
+        }
+    }
+
+    fn refusal(&self, why: Refusal) -> Error {
+        let name = &self.session.identity.name;
+        let message = match why {
+            Refusal::TooLarge {
+                needs_bytes,
+                room_bytes,
+            } => format!(
+                "`{name}` needs {} at once (arguments, outputs and scratch), and the device has {} \
+                 to share: it can never run here\n\nhint: smaller batches or models need less; \
+                 `salus serve --memory` sets the device's share",
+                show_bytes(needs_bytes),
+                show_bytes(room_bytes)
+            ),
+            Refusal::BeyondLimit {
+                needs_bytes,
+                memory_max,
+            } => format!(
+                "`{name}` would hold {}, and its limit is {}\n\nhint: `salus job {} memory-max` \
+                 changes the limit while it runs",
+                show_bytes(needs_bytes),
+                show_bytes(memory_max),
+                self.session.id.0
+            ),
+            Refusal::NoRoom {
+                needs_bytes,
+                free_bytes,
+                host_free_bytes,
+            } => format!(
+                "`{name}` needs {} more, {} of the device are free, and nothing can make room: \
+                 the host has {} left for pages\n\nhint: `salus ps` shows who holds what; \
+                 `salus serve --host-memory` gives more room",
+                show_bytes(needs_bytes),
+                show_bytes(free_bytes),
+                show_bytes(host_free_bytes)
+            ),
+        };
+        Error {
+            code: RESOURCE_EXHAUSTED,
+            message,
         }
     }
 
@@ -308,8 +492,20 @@ impl<D: Device> Operations<D> {
     }
 
     pub(super) fn slot(&self, array: u64) -> Result<Arc<Entry<D>>, Error> {
+        match self.held(array)? {
+            Held::Live(entry) => Ok(entry),
+            Held::Paged(_) => Err(Error {
+                code: INTERNAL,
+                message: format!("array {array} was not brought back; this is a bug of Salus"),
+            }),
+        }
+    }
+
+    /// An array, wherever it is.
+    pub(super) fn held(&self, array: u64) -> Result<Held<D>, Error> {
         match self.arrays.get(&array) {
-            Some(Slot::Live(entry)) => Ok(Arc::clone(entry)),
+            Some(Slot::Live(entry)) => Ok(Held::Live(Arc::clone(entry))),
+            Some(Slot::Paged(page)) => Ok(Held::Paged(Arc::clone(page))),
             Some(Slot::Failed(error)) => Err(error.clone()),
             None => Err(Error {
                 code: INVALID_ARGUMENT,
@@ -353,7 +549,10 @@ impl<D: Device> Operations<D> {
         })
     }
 
-    fn upload(&mut self, array: u64, mut shape: Shape, memory: u32, data: Range) {
+    /// `on_device` is the memory's number among those of all lanes.
+    fn upload(&mut self, array: u64, mut shape: Shape, on_device: u32, memory: u32, data: Range) {
+        let bytes = host_bytes(&shape).unwrap_or(0) as u64;
+        let charge = Charge::on_device(&self.host, self.session.id, bytes);
         normalize(&mut shape);
         let host = HostMemory {
             address: data.address(),
@@ -363,39 +562,33 @@ impl<D: Device> Operations<D> {
                 data,
             }),
         };
-        let made = self
-            .room(1)
-            .and_then(|()| self.check_memory(memory))
-            .and_then(|()| self.host.device.upload(host, &shape, memory));
-        let slot = match made {
-            Ok(made) => Slot::Live(Entry::new(
-                &self.host,
-                &self.session.usage,
-                made,
-                Kind::Own(shape),
-            )),
-            Err(error) => {
-                let failed = ArrayFailed {
-                    array,
-                    error: error.clone(),
-                };
-                self.session.send(&FromService::from(failed), None);
-                Slot::Failed(error)
+        match self.host.device.upload(host, &shape, on_device) {
+            Ok(made) => {
+                let entry = Entry::new(made, Kind::Own { shape, memory }, charge, None);
+                self.put(array, Slot::Live(entry));
             }
-        };
-        self.put(array, slot);
+            Err(error) => self.upload_failed(array, error),
+        }
     }
 
-    fn copy(&mut self, operation: u64, array: u64, copy: u64, memory: u32) {
-        let made = self
-            .room(1)
-            .and_then(|()| self.check_memory(memory))
-            .and_then(|()| {
-                let from = self.slot(array)?;
-                let made = self.host.device.copy_to_memory(&from.array, memory)?;
-                let kind = Kind::Own(from.shape().clone());
-                Ok(Entry::new(&self.host, &self.session.usage, made, kind))
-            });
+    fn upload_failed(&mut self, array: u64, error: Error) {
+        let failed = ArrayFailed {
+            array,
+            error: error.clone(),
+        };
+        self.session.send(&FromService::from(failed), None);
+        self.put(array, Slot::Failed(error));
+    }
+
+    fn copy(&mut self, operation: u64, array: u64, copy: u64, memory: u32, lane: u32) {
+        let bytes = self.held(array).map_or(0, |held| held.charge_bytes());
+        let charge = Charge::on_device(&self.host, self.session.id, bytes);
+        let made = self.bring_in(array, lane).and_then(|from| {
+            let target = self.memory_of(lane, memory);
+            let made = self.host.device.copy_to_memory(&from.array, target)?;
+            let shape = from.shape().clone();
+            Ok(Entry::new(made, Kind::Own { shape, memory }, charge, None))
+        });
         match made {
             Ok(entry) => {
                 let session = Arc::clone(&self.session);
@@ -485,5 +678,14 @@ struct Lent<D: Device> {
 impl<D: Device> Drop for Lent<D> {
     fn drop(&mut self) {
         self.session.region_released(self.data.region);
+    }
+}
+
+/// `1.3 GiB`, with as many digits as tell two sizes apart.
+fn show_bytes(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.2} {name}", bytes as f64 / *unit as f64),
+        None => format!("{bytes} B"),
     }
 }

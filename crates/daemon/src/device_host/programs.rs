@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex};
 
-use salus_device::{Compiled, Device, Shape, Signature};
+use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
 use salus_wire::{Error, StoredProgram, Wire};
 use serde_json::json;
 
@@ -23,6 +23,8 @@ pub(crate) struct Program<D: Device> {
     blob: OwnedFd,
     blob_bytes: u64,
     loaded_bytes: u64,
+    /// Of each output, as it is charged.
+    pub(super) output_bytes: Vec<u64>,
 }
 
 impl<D: Device> Program<D> {
@@ -220,6 +222,11 @@ impl<D: Device> Programs<D> {
                 bytes.len()
             ),
         })?;
+        // Tokens take nothing.
+        let outputs = stored.signature.outputs.iter();
+        let output_bytes = outputs
+            .map(|output| host_bytes(&output.shape).unwrap_or(0) as u64)
+            .collect();
         let loaded_bytes = stored.executable.len() as u64 * LOADED_TIMES;
         let compiled = Compiled {
             executable: stored.executable,
@@ -241,6 +248,7 @@ impl<D: Device> Programs<D> {
             blob,
             blob_bytes: bytes.len() as u64,
             loaded_bytes,
+            output_bytes,
         })
     }
 

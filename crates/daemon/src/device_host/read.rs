@@ -6,11 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use salus_device::{Device, Done, HostTarget, ReadForm};
+use salus_device::{Device, Done, HostTarget, ReadForm, Shape};
 use salus_wire::{Error, Fetched, Form, FromService};
 
 use super::Host;
-use super::arrays::{Entry, Kind};
+use super::arrays::{Entry, Kind, Page};
 use super::operations::{INVALID_ARGUMENT, Range};
 use super::session::Session;
 
@@ -36,18 +36,8 @@ impl Read {
             Err(error) => return self.answer(session, Err(error)),
         };
         if self.form == Form::Raw && entry.bytes() != self.target.region.length {
-            let message = format!(
-                "an array of {} bytes cannot be read into {} bytes",
-                entry.bytes(),
-                self.target.region.length
-            );
-            return self.answer(
-                session,
-                Err(Error {
-                    code: INVALID_ARGUMENT,
-                    message,
-                }),
-            );
+            let error = wrong_size(entry.bytes(), self.target.region.length);
+            return self.answer(session, Err(error));
         }
         entry.readers.fetch_add(1, Acquire);
         let (session, host) = (Arc::clone(session), Arc::clone(host));
@@ -65,11 +55,24 @@ impl Read {
         });
         let not_running = match array.kind {
             Kind::Output { operation, .. } => owner.when_ended(operation, ready),
-            Kind::Own(_) => Err(ready),
+            Kind::Own { .. } => Err(ready),
         };
         if let Err(ready) = not_running {
             array.device().on_ready(&array.array, ready);
         }
+    }
+
+    /// From host memory, where the array is: it need not come back for that.
+    pub(super) fn answer_from<D: Device>(self, session: &Session<D>, page: &Page<D>) {
+        session.read_begins();
+        let (have, wanted) = (page.place.len(), self.target.region.length as usize);
+        let result = if have == wanted {
+            page.place.copy_to(self.target.address());
+            Ok(())
+        } else {
+            Err(wrong_size(have as u64, wanted as u64))
+        };
+        self.answer(session, result);
     }
 
     fn copy<D: Device>(self, session: Arc<Session<D>>, host: &Arc<Host<D>>, entry: Arc<Entry<D>>) {
@@ -98,5 +101,23 @@ impl Read {
             error: result.err(),
         };
         session.read_ended(&FromService::from(fetched));
+    }
+}
+
+fn wrong_size(have: u64, wanted: u64) -> Error {
+    Error {
+        code: INVALID_ARGUMENT,
+        message: format!("an array of {have} bytes cannot be read into {wanted} bytes"),
+    }
+}
+
+/// Whether such a read of a page is a plain copy: pages are dense and row-major.
+pub(super) fn is_plain(form: &Form, shape: &Shape) -> bool {
+    match form {
+        Form::Raw => true,
+        Form::Host { minor_to_major } => {
+            let rows = (0..shape.dims.len() as i64).rev();
+            minor_to_major.iter().copied().eq(rows)
+        }
     }
 }

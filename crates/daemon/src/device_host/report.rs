@@ -25,7 +25,12 @@ pub(super) fn text<D: Device>(host: &Host<D>) -> String {
 fn json<D: Device>(host: &Host<D>) -> Value {
     let description = host.device.description();
     let mut sessions = Vec::new();
-    host.scheduling.each(|session, account, now| {
+    host.scheduling.each(|session, account, engine, now| {
+        let holding = engine
+            .ledger()
+            .holding(session.id)
+            .copied()
+            .unwrap_or_default();
         let waits = account
             .waiting_since
             .map_or(Duration(0), |since| now - since);
@@ -43,14 +48,36 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "iterations": account.iterations,
             "device_time_ms": milliseconds(account.device_time),
             "waiting_ms": milliseconds(account.waiting + waits),
-            "resident_bytes": session.usage.resident_bytes.load(Relaxed),
-            "paged_bytes": 0,
+            "resident_bytes": holding.resident_bytes,
+            "paged_bytes": holding.paged_bytes,
             "scratch_bytes": session.usage.scratch_bytes.load(Relaxed),
-            "arrays": session.usage.arrays.load(Relaxed),
+            "peak_bytes": holding.peak_bytes,
+            "memory_max_bytes": holding.memory_max,
+            "moved_bytes": session.moved_bytes.load(Relaxed),
             "programs": session.usage.programs.load(Relaxed),
         }));
     });
     let (major, minor) = description.api_version;
+    let (ledger, lanes) = host.scheduling.look(|engine, _| {
+        let ledger = engine.ledger();
+        let room = ledger.room();
+        let lanes: Vec<Value> = engine
+            .lanes()
+            .map(|(size_bytes, iterations)| {
+                json!({ "size_bytes": size_bytes, "iterations": iterations })
+            })
+            .collect();
+        let ledger = json!({
+            "room_bytes": room.device_bytes,
+            "host_room_bytes": room.host_bytes,
+            "free_bytes": ledger.free_bytes(),
+            "resident_bytes": ledger.resident_bytes(),
+            "paged_bytes": ledger.paged_bytes(),
+            "scratch_bytes": ledger.scratch_bytes(),
+            "peak_bytes": ledger.peak_bytes(),
+        });
+        (ledger, lanes)
+    });
     json!({
         "device": {
             "state": "up",
@@ -60,9 +87,12 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "plugin": description.plugin_path,
             "pjrt_api": format!("{major}.{minor}"),
             "capacity_bytes": description.capacity_bytes,
-            "resident_bytes": host.memory.resident_bytes(),
-            "peak_bytes": host.memory.peak_bytes(),
+            "resident_bytes": ledger["resident_bytes"],
+            "paged_bytes": ledger["paged_bytes"],
+            "peak_bytes": ledger["peak_bytes"],
             "lanes": description.lanes,
+            "lane": lanes,
+            "ledger": ledger,
             "cache": host.programs.report(),
         },
         "sessions": sessions,

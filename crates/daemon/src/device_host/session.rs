@@ -4,25 +4,26 @@
 //! there, does what can be done in order, and sleeps again. Threads of the plugin tell ends through
 //! [`Session`]; everything else of a session belongs to its thread alone ([`Operations`]).
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use salus_channel::Inbox;
 use salus_device::{Device, Done};
-use salus_engine::{Event, Lane, SessionId};
+use salus_engine::{Decision, Engine, Event, Lane, Refusal, SessionId};
 use salus_wire::{
     Adopt, Error, FromService, Refused, Region, SessionClosed, ToService, Welcome, limits,
 };
 
 use super::Host;
 use super::arrays::Usage;
+use super::heap;
 use super::operations::Operations;
 use super::outgoing::{Outgoing, Rest};
 
@@ -36,7 +37,11 @@ pub(crate) struct Identity {
 pub(crate) struct Session<D: Device> {
     pub(crate) id: SessionId,
     pub(crate) identity: Identity,
-    pub(crate) usage: Arc<Usage>,
+    pub(crate) usage: Usage,
+    /// The most that it may hold, from its start.
+    pub(crate) memory_max: Option<u64>,
+    /// All that was ever moved to the host.
+    pub(crate) moved_bytes: AtomicU64,
     socket: UnixStream,
     wake: OwnedFd,
     closing: AtomicBool,
@@ -48,7 +53,10 @@ pub(crate) struct Session<D: Device> {
 /// What other threads leave for the session's thread.
 #[derive(Default)]
 struct Left {
-    granted: VecDeque<Lane>,
+    /// The engine's answer to the operation at the head of the queue.
+    answer: Option<Answer>,
+    /// Arrays are to leave the device.
+    page_out: Option<u64>,
     /// Launches that ended: their donated arguments can be dropped without blocking.
     ended: Vec<u64>,
     /// Launches started and not ended, each with the reads that wait for its end.
@@ -59,6 +67,13 @@ struct Left {
     reads: Vec<Box<dyn FnOnce() + Send>>,
     /// The thread has ended: whatever is left here now would stay for ever.
     closed: bool,
+}
+
+/// What the engine says to an operation that needs memory or a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    Start(Lane),
+    Refuse(Refusal),
 }
 
 impl<D: Device> Session<D> {
@@ -81,7 +96,9 @@ impl<D: Device> Session<D> {
                 user: adopt.user,
                 name: adopt.name,
             },
-            usage: Arc::default(),
+            usage: Usage::default(),
+            memory_max: Some(adopt.memory_max).filter(|max| *max > 0),
+            moved_bytes: AtomicU64::new(0),
             socket,
             wake,
             closing: AtomicBool::new(false),
@@ -132,20 +149,23 @@ impl<D: Device> Session<D> {
         self.host
             .scheduling
             .tell(Event::Withdrew { session: self.id }, None);
-        operations.abandon();
         // A turn that was granted meanwhile is given back unused; after `Withdrew` none is granted.
-        while self.take_turn().is_some() {
+        let granted = matches!(self.take_answer(), Some(Answer::Start(_)));
+        if granted && operations.awaits_turn() {
             self.host
                 .scheduling
                 .tell(Event::Ran { session: self.id }, None);
         }
+        operations.abandon();
         while self.left().unfinished > 0 {
             let mut polled = [PollFd::new(&self.wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut polled, None);
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
         }
+        let held = self.resident_bytes();
         drop(operations);
         self.close_left();
+        heap::trim(held);
         self.host.scheduling.close(self.id);
         self.host
             .supervisor
@@ -225,16 +245,36 @@ impl<D: Device> Session<D> {
         }
     }
 
-    /// The engine grants a turn.
-    pub(super) fn grant(&self, lane: Lane, wake: bool) {
-        self.left().granted.push_back(lane);
+    /// The engine has decided something about this session.
+    pub(super) fn decided(&self, decision: Decision, wake: bool) {
+        let mut left = self.left();
+        match decision {
+            Decision::Start { lane, .. } => left.answer = Some(Answer::Start(lane)),
+            Decision::Refuse { why, .. } => left.answer = Some(Answer::Refuse(why)),
+            Decision::PageOut { bytes, .. } => left.page_out = Some(bytes),
+        }
+        drop(left);
         if wake {
             self.wake();
         }
     }
 
-    pub(super) fn take_turn(&self) -> Option<Lane> {
-        self.left().granted.pop_front()
+    pub(super) fn take_answer(&self) -> Option<Answer> {
+        self.left().answer.take()
+    }
+
+    pub(super) fn take_page_out(&self) -> Option<u64> {
+        self.left().page_out.take()
+    }
+
+    fn resident_bytes(&self) -> u64 {
+        let held = |engine: &Engine, _| engine.ledger().holding(self.id).copied();
+        let holding = self.host.scheduling.look(held);
+        holding.map_or(0, |holding| holding.resident_bytes)
+    }
+
+    pub(super) fn paged_out(&self, bytes: u64) {
+        self.moved_bytes.fetch_add(bytes, Relaxed);
     }
 
     pub(super) fn take_ended(&self) -> Vec<u64> {

@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 
 use salus_channel::{Inbox, Outbox, Segment};
 use salus_device::{Clock, ScriptedConfig, ScriptedDevice};
-use salus_engine::Account;
+use salus_engine::{Account, Room};
 use salus_wire::{
     Adopt, Await, Compile, Completed, DropArrays, Error, Execute, Fetch, Form, FromService, Region,
     Shape, ToService, Upload, limits,
 };
 
 use super::compilers::Compilers;
+use super::pages::Pool;
 use super::programs::Programs;
+use super::scheduling::Scheduling;
 use super::session::Session;
-use super::turns::Scheduling;
-use super::{Host, Supervisor, arrays};
+use super::{Host, Supervisor};
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 
@@ -39,6 +40,14 @@ impl Fixture {
     }
 
     fn with(clock: Clock) -> Self {
+        let room = Room {
+            device_bytes: 1 << 20,
+            host_bytes: 1 << 20,
+        };
+        Self::of(clock, room)
+    }
+
+    fn of(clock: Clock, room: Room) -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
         let config = ScriptedConfig {
             lanes: 1,
@@ -51,6 +60,7 @@ impl Fixture {
             plugin: "scripted".into(),
             lanes: 1,
             capacity_bytes: None,
+            host_bytes: None,
             cache_dir: cache.path().to_owned(),
             cache_disk_bytes: 1 << 20,
             cache_memory_programs: 16,
@@ -79,11 +89,12 @@ impl Fixture {
         );
         let host = Arc::new(Host {
             device,
-            scheduling: Scheduling::new(1),
+            scheduling: Scheduling::new(room, 1),
             programs,
-            memory: arrays::Memory::default(),
+            pages: Pool::new(1 << 20),
             supervisor,
         });
+        host.keep_time().expect("a thread");
         Self {
             host,
             sessions: 0,
@@ -102,6 +113,7 @@ impl Fixture {
             uid: 1,
             user: "ada".into(),
             name: name.into(),
+            memory_max: 0,
         };
         Session::start(&self.host, adopt, theirs);
         let segment = Segment::create(1 << 16, false).expect("memory");
@@ -135,7 +147,7 @@ impl Fixture {
         let mut sum = 0;
         self.host
             .scheduling
-            .each(|_, account, _| sum += what(account));
+            .each(|_, account, _, _| sum += what(account));
         sum
     }
 
@@ -148,7 +160,9 @@ impl Fixture {
     }
 
     fn resident(&self) -> u64 {
-        self.host.memory.resident_bytes()
+        self.host
+            .scheduling
+            .look(|engine, _| engine.ledger().resident_bytes())
     }
 }
 
@@ -468,7 +482,7 @@ fn sessions_take_turns_whoever_asks_faster() {
         fixture
             .host
             .scheduling
-            .each(|_, account, _| each.push(account.iterations));
+            .each(|_, account, _, _| each.push(account.iterations));
         each
     };
     fixture.until(|| {
@@ -611,4 +625,122 @@ fn equal_programs_are_compiled_once() {
     let report = fixture.host.programs.report();
     assert_eq!(report["compiled"], 1);
     assert_eq!(report["found_loaded"], 1);
+}
+
+/// What a job computes with all the room in the world.
+fn undisturbed(steps: u64) -> Vec<u8> {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("alone.py");
+    let last = train(&mut job, steps, |_| {});
+    job.fetch(99, last).expect("the output is there")
+}
+
+/// Steps of which each has the last one's output as its argument; returns the last output.
+fn train(job: &mut Job, steps: u64, mut between: impl FnMut(u64)) -> u64 {
+    job.compile(1, STEP).expect("compiles");
+    job.upload(1, [1.0, 2.0, 3.0, 4.0]);
+    let mut state = 1;
+    for step in 1..=steps {
+        job.execute(step, 1, &[state], 10 + step);
+        state = 10 + step;
+        job.ended(step).expect("it ran");
+        between(step);
+    }
+    state
+}
+
+#[test]
+fn sessions_that_do_not_fit_together_take_turns_on_the_device() {
+    let expected = undisturbed(20);
+    // An array and scratch of 100 bytes fit, and another array only without the scratch.
+    let room = Room {
+        device_bytes: 120,
+        host_bytes: 1 << 20,
+    };
+    let mut fixture = Fixture::of(Clock::Real, room);
+    let jobs: Vec<Job> = (0..3).map(|_| fixture.job("train.py")).collect();
+    let trained: Vec<_> = jobs
+        .into_iter()
+        .map(|mut job| {
+            std::thread::spawn(move || {
+                let last = train(&mut job, 20, |_| {});
+                let bits = job.fetch(99, last).expect("the output is there");
+                (job, bits)
+            })
+        })
+        .collect();
+    let trained: Vec<(Job, Vec<u8>)> = trained
+        .into_iter()
+        .map(|thread| thread.join().expect("it trains"))
+        .collect();
+    for (_, bits) in &trained {
+        assert_eq!(*bits, expected);
+    }
+    let (peak, paged) = fixture.host.scheduling.look(|engine, _| {
+        let ledger = engine.ledger();
+        (ledger.peak_bytes(), ledger.paged_bytes())
+    });
+    assert!(peak <= room.device_bytes, "{peak} bytes at the peak");
+    assert!(paged > 0, "somebody must have left");
+    drop(trained);
+    fixture.until(|| fixture.sum(|_| 1) == 0);
+    let left = fixture.host.scheduling.look(|engine, _| {
+        let ledger = engine.ledger();
+        ledger.resident_bytes() + ledger.paged_bytes() + ledger.scratch_bytes()
+    });
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn what_is_paged_out_is_read_where_it_is() {
+    let room = Room {
+        device_bytes: 40,
+        host_bytes: 1 << 20,
+    };
+    let mut fixture = Fixture::of(Clock::Real, room);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    one.upload(1, [1.0, 2.0, 3.0, 4.0]);
+    let before = one.fetch(1, 1).expect("it is there");
+    two.upload(1, [5.0; 4]);
+    two.upload(2, [6.0; 4]);
+    two.fetch(1, 2).expect("room was made for it");
+    let paged = |fixture: &Fixture| {
+        let look = |engine: &salus_engine::Engine, _| engine.ledger().paged_bytes();
+        fixture.host.scheduling.look(look)
+    };
+    assert_eq!(paged(&fixture), 16);
+    assert_eq!(one.fetch(2, 1).expect("from its page"), before);
+    assert_eq!(paged(&fixture), 16, "it stayed where it was");
+    one.send(DropArrays { arrays: vec![1] });
+    fixture.until(|| paged(&fixture) == 0);
+}
+
+#[test]
+fn what_can_never_fit_is_refused_with_the_numbers_and_disturbs_nobody() {
+    let room = Room {
+        device_bytes: 100,
+        host_bytes: 1 << 20,
+    };
+    let mut fixture = Fixture::of(Clock::Real, room);
+    let (mut large, mut small) = (fixture.job("large.py"), fixture.job("small.py"));
+    for job in [&mut large, &mut small] {
+        job.compile(1, STEP).expect("compiles");
+        job.compile(2, KEEPING).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    large.execute(1, 1, &[1], 10);
+    let error = large.ended(1).expect_err("116 bytes are more than 100");
+    assert_eq!(error.code, 8);
+    assert!(
+        error.message.starts_with(
+            "`large.py` needs 116 B at once (arguments, outputs and scratch), and the device has \
+             100 B to share"
+        ),
+        "{}",
+        error.message
+    );
+    for job in [&mut small, &mut large] {
+        job.execute(2, 2, &[1], 20);
+        job.ended(2).expect("this fits");
+    }
 }

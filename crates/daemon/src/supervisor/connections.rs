@@ -42,7 +42,11 @@ pub(super) enum Stage {
     /// The first frame is not complete yet.
     Greeting(Greeting),
     /// A job that was let in, and the device host is not ready for it.
-    Waiting { protocol: u32, name: String },
+    Waiting {
+        protocol: u32,
+        name: String,
+        memory_max: u64,
+    },
     /// A command that waits for the device host's report.
     Reporting { request: u64 },
     /// An answer is being written. `stays`: it then stays open until the service has ended, so that

@@ -202,6 +202,7 @@ mod tests {
             protocol_max: max,
             version: "0.1.0".into(),
             name: "train.py".into(),
+            memory_max: 0,
         }
         .into()
     }

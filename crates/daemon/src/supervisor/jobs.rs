@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use salus_wire::{Adopt, Answer, Command, FromService, Report, Request, limits};
+use salus_wire::{Adopt, Answer, Command, FromService, Hello, Report, Request, limits};
 
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
@@ -69,7 +69,7 @@ impl Supervisor {
                     self.connections.refuse(id, error);
                 }
                 Progress::Ready(Wish::Session { hello, protocol }) => {
-                    self.on_hello(id, hello.name, protocol, now);
+                    self.on_hello(id, hello, protocol, now);
                 }
                 Progress::Ready(Wish::Command(command)) => self.on_command(id, &command, now),
             },
@@ -87,7 +87,12 @@ impl Supervisor {
         }
     }
 
-    fn on_hello(&mut self, id: u64, mut name: String, protocol: u32, now: Instant) {
+    fn on_hello(&mut self, id: u64, hello: Hello, protocol: u32, now: Instant) {
+        let Hello {
+            mut name,
+            memory_max,
+            ..
+        } = hello;
         if name.trim().is_empty() {
             name = "unnamed".into();
         }
@@ -112,7 +117,12 @@ impl Supervisor {
                 .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));
         }
         if let Some(connection) = self.connections.get(id) {
-            connection.enter(Stage::Waiting { protocol, name }, now);
+            let waiting = Stage::Waiting {
+                protocol,
+                name,
+                memory_max,
+            };
+            connection.enter(waiting, now);
         }
         self.adopt_waiting(now);
     }
@@ -131,7 +141,12 @@ impl Supervisor {
             let Some(connection) = self.connections.remove(id) else {
                 continue;
             };
-            let Stage::Waiting { protocol, name } = connection.stage else {
+            let Stage::Waiting {
+                protocol,
+                name,
+                memory_max,
+            } = connection.stage
+            else {
                 continue;
             };
             let Peer { pid, uid } = connection.peer;
@@ -146,6 +161,7 @@ impl Supervisor {
                     uid,
                     user: user.clone(),
                     name: name.clone(),
+                    memory_max,
                 },
                 Some(connection.stream.into()),
             );

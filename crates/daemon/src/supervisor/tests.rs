@@ -101,6 +101,7 @@ impl Running {
             protocol_max: 1,
             version: "test".into(),
             name: name.into(),
+            memory_max: 0,
         };
         send_all(&stream, &ToService::from(hello), None).expect("it reads");
         stream
@@ -261,6 +262,7 @@ fn a_job_of_another_version_is_refused_with_both_ranges() {
         protocol_max: 6,
         version: "9.9".into(),
         name: "x".into(),
+        memory_max: 0,
     };
     send_all(&stream, &ToService::from(hello), None).expect("it reads");
     let error = refusal_of(&stream);
@@ -420,6 +422,7 @@ fn what_follows_the_first_frame_reaches_the_device_host() {
         protocol_max: 1,
         version: "test".into(),
         name: "echo".into(),
+        memory_max: 0,
     };
     let mut bytes = Vec::new();
     encode_frame(&ToService::from(hello), 1, 0, &mut bytes);

@@ -1,0 +1,130 @@
+//! The engine with a clock, an alarm and a lock around it, and the sessions that its decisions name.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use salus_device::Device;
+use salus_engine::{Account, Decision, Engine, Event, Room, SessionId, Time};
+
+use super::session::Session;
+
+pub(crate) struct Scheduling<D: Device> {
+    began: Instant,
+    state: Mutex<State<D>>,
+    /// The engine wants to be woken at another time than before.
+    alarm: Condvar,
+}
+
+struct State<D: Device> {
+    engine: Engine,
+    sessions: BTreeMap<SessionId, Arc<Session<D>>>,
+    /// When the alarm's thread wakes; `None` while it sleeps until it is told.
+    wakes_at: Option<Time>,
+}
+
+impl<D: Device> Scheduling<D> {
+    pub(super) fn new(room: Room, lanes: u32) -> Self {
+        let state = State {
+            engine: Engine::new(room, lanes),
+            sessions: BTreeMap::new(),
+            wakes_at: None,
+        };
+        Self {
+            began: Instant::now(),
+            state: Mutex::new(state),
+            alarm: Condvar::new(),
+        }
+    }
+
+    /// Wakes the engine when it wants to be woken, for ever.
+    pub(super) fn keep_time(&self) {
+        let mut state = self.lock();
+        loop {
+            let now = self.now();
+            state = match state.engine.wake_at() {
+                None => {
+                    state.wakes_at = None;
+                    self.alarm.wait(state).expect("no panic under this lock")
+                }
+                Some(at) if at > now => {
+                    state.wakes_at = Some(at);
+                    let wait = Duration::from_nanos((at - now).0);
+                    let woken = self.alarm.wait_timeout(state, wait);
+                    woken.expect("no panic under this lock").0
+                }
+                Some(_) => {
+                    self.decide(&mut state, Event::Woke, None);
+                    state
+                }
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        self.state.lock().expect("no panic under this lock")
+    }
+
+    fn now(&self) -> Time {
+        Time(u64::try_from(self.began.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn open(&self, session: &Arc<Session<D>>) {
+        let mut state = self.lock();
+        state.sessions.insert(session.id, Arc::clone(session));
+        self.decide(
+            &mut state,
+            Event::Opened {
+                session: session.id,
+                memory_max: session.memory_max,
+            },
+            None,
+        );
+    }
+
+    pub(super) fn close(&self, id: SessionId) {
+        let mut state = self.lock();
+        self.decide(&mut state, Event::Closed { session: id }, None);
+        state.sessions.remove(&id);
+    }
+
+    /// Tells the engine. `here` is the session whose own thread calls: it looks at its turns next
+    /// and need not be woken for them.
+    pub(super) fn tell(&self, event: Event, here: Option<SessionId>) {
+        let mut state = self.lock();
+        self.decide(&mut state, event, here);
+    }
+
+    fn decide(&self, state: &mut State<D>, event: Event, here: Option<SessionId>) {
+        for decision in state.engine.on(self.now(), event) {
+            let session = match decision {
+                Decision::Start { session, .. }
+                | Decision::PageOut { session, .. }
+                | Decision::Refuse { session, .. } => session,
+            };
+            if let Some(chosen) = state.sessions.get(&session) {
+                chosen.decided(decision, Some(session) != here);
+            }
+        }
+        let wanted = state.engine.wake_at();
+        if wanted.is_some_and(|at| state.wakes_at.is_none_or(|planned| at < planned)) {
+            self.alarm.notify_one();
+        }
+    }
+
+    /// Looks at the engine and its sessions.
+    pub(super) fn look<R>(&self, look: impl FnOnce(&Engine, Time) -> R) -> R {
+        let state = self.lock();
+        look(&state.engine, self.now())
+    }
+
+    pub(super) fn each(&self, mut show: impl FnMut(&Session<D>, &Account, &Engine, Time)) {
+        let state = self.lock();
+        let now = self.now();
+        for session in state.sessions.values() {
+            if let Some(account) = state.engine.account(session.id) {
+                show(session, account, &state.engine, now);
+            }
+        }
+    }
+}

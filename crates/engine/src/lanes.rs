@@ -1,0 +1,98 @@
+//! Lanes: in-order queues of the device, each with a slice of its memory for scratch.
+//!
+//! Iterations of one lane run one at a time, so its size is the largest scratch among those handed
+//! to it: it grows when one is handed over and shrinks when one ends. Lanes run side by side, so
+//! their sizes add up. While one iteration runs the next is handed over, so that the device has no
+//! gap between them; so at most [`DEPTH`] are started and not ended.
+//!
+//! Promise: a lane's size covers whatever runs in it, and nothing else.
+//! Not here: which session goes where.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::SessionId;
+use crate::time::Time;
+
+/// One runs, one follows it without a gap. A third would only delay whoever becomes ready next.
+pub(crate) const DEPTH: usize = 2;
+
+#[derive(Debug, Default)]
+pub(crate) struct LaneState {
+    /// Oldest first; the device runs them in this order.
+    iterations: VecDeque<Iteration>,
+    /// When the last one ended: the next cannot have begun earlier.
+    last_end: Time,
+    /// The largest scratch of `iterations`.
+    size_bytes: u64,
+    /// Ready launches of the lane's sessions in order, those that need nothing from the host first
+    /// of two: they may go ahead where the others must wait for room.
+    pub(crate) resident: BTreeMap<u64, SessionId>,
+    pub(crate) absent: BTreeMap<u64, SessionId>,
+    /// Sessions whose arrays live here.
+    pub(crate) members: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Iteration {
+    pub(crate) session: SessionId,
+    pub(crate) ready_at: Time,
+    pub(crate) started_at: Time,
+    pub(crate) scratch_bytes: u64,
+}
+
+/// What an iteration took.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) began: Time,
+    pub(crate) ready_at: Time,
+    /// The lane's size before and after.
+    pub(crate) resized: (u64, u64),
+}
+
+impl LaneState {
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(crate) fn has_place(&self) -> bool {
+        self.iterations.len() < DEPTH
+    }
+
+    pub(crate) fn in_flight(&self) -> usize {
+        self.iterations.len()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.iterations.is_empty() && self.resident.is_empty() && self.absent.is_empty()
+    }
+
+    /// Bytes by which the lane must grow for this scratch.
+    pub(crate) fn growth(&self, scratch_bytes: u64) -> u64 {
+        scratch_bytes.saturating_sub(self.size_bytes)
+    }
+
+    /// Returns the size before and after.
+    pub(crate) fn start(&mut self, iteration: Iteration) -> (u64, u64) {
+        let before = self.size_bytes;
+        self.size_bytes = before.max(iteration.scratch_bytes);
+        self.iterations.push_back(iteration);
+        (before, self.size_bytes)
+    }
+
+    /// The session's oldest iteration here has ended.
+    pub(crate) fn end(&mut self, session: SessionId, now: Time) -> Option<Ended> {
+        let at = self.iterations.iter().position(|i| i.session == session)?;
+        let iteration = self.iterations.remove(at)?;
+        // What was handed over early began when its predecessor ended, not when it was handed over.
+        let began = iteration.started_at.max(self.last_end);
+        self.last_end = self.last_end.max(now);
+        let before = self.size_bytes;
+        let scratch = self.iterations.iter().map(|i| i.scratch_bytes);
+        self.size_bytes = scratch.max().unwrap_or(0);
+        Some(Ended {
+            began,
+            ready_at: iteration.ready_at,
+            resized: (before, self.size_bytes),
+        })
+    }
+}

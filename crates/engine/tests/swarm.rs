@@ -1,0 +1,554 @@
+//! A swarm of made-up jobs on a made-up device: each seed draws the shape of the device and of the
+//! jobs, which grow, idle, shrink, are resized, hold what cannot be moved, and die at any point.
+//!
+//! After every event the ledger must agree with what the jobs hold, and nothing may be oversold
+//! (safety). Every request must be answered within a bound that the promises of the engine imply,
+//! and when all jobs have left, nothing may be left of them (liveness). A failure names its seed:
+//! `SALUS_SEED=N cargo test -p salus-engine --test swarm` runs it alone.
+
+use std::collections::BTreeMap;
+
+use salus_engine::{
+    Decision, Demand, Duration, Engine, Event, Kind, Lane, Refusal, Room, SessionId, Time,
+};
+
+const SEEDS: u64 = 4_000;
+const MS: u64 = 1_000_000;
+/// Of a stay (see `residency.rs`), an iteration and a move of a made-up job.
+const STAY_MAX: u64 = 1_000 * MS;
+const STEP_MAX: u64 = 300 * MS;
+const MOVE_MAX: u64 = 50 * MS;
+
+/// Small, fast, the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 11) % n.max(1)
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Array {
+    bytes: u64,
+    paged: bool,
+    /// The device cannot move it.
+    pinned: bool,
+}
+
+#[derive(Debug)]
+struct Job {
+    arrays: Vec<Array>,
+    /// What was asked for and not answered.
+    asked: Option<Asked>,
+    /// Iterations in flight, each with its lane and scratch.
+    running: Vec<(Lane, u64)>,
+    page_out: bool,
+    steps_left: u64,
+    scratch: u64,
+    memory_max: Option<u64>,
+    grows: bool,
+    dying: bool,
+    gone: bool,
+}
+
+#[derive(Debug)]
+struct Asked {
+    arguments: Vec<usize>,
+    demand: Demand,
+    since: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Action {
+    /// The job does something: asks, drops, dies.
+    Act,
+    Ran,
+    Moved(u64),
+}
+
+struct World {
+    random: Random,
+    engine: Engine,
+    room: Room,
+    now: u64,
+    /// By time and number, so that the order is one.
+    agenda: BTreeMap<(u64, u64), (u64, Action)>,
+    next: u64,
+    jobs: BTreeMap<u64, Job>,
+    to_come: u64,
+    last_id: u64,
+    /// Whether all that the jobs may hold together fits device and host.
+    fits: bool,
+    digest: u64,
+    starts: u64,
+    moved_bytes: u64,
+    longest_wait: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        random.next();
+        let unit = 1 + random.below(1 << 20);
+        let room = Room {
+            device_bytes: unit * (20 + random.below(200)),
+            host_bytes: unit * random.below(2_000),
+        };
+        let lanes = 1 + random.below(4) as u32;
+        let to_come = 2 + random.below(12);
+        Self {
+            engine: Engine::new(room, lanes),
+            room,
+            random,
+            now: 0,
+            agenda: BTreeMap::new(),
+            next: 0,
+            jobs: BTreeMap::new(),
+            to_come,
+            last_id: 0,
+            fits: false,
+            digest: 0,
+            starts: 0,
+            moved_bytes: 0,
+            longest_wait: 0,
+        }
+    }
+
+    fn later(&mut self, after: u64, id: u64, action: Action) {
+        self.next += 1;
+        self.agenda
+            .insert((self.now + after, self.next), (id, action));
+    }
+
+    fn run(&mut self) {
+        let most = self.to_come;
+        // What one job may ever hold: a share by which all fit together, or anything.
+        let careful = !self.random.one_in(5);
+        self.fits = careful;
+        let all = self.room.device_bytes + self.room.host_bytes;
+        let share = if careful {
+            (all / (2 * most)).min(self.room.device_bytes / 4).max(1)
+        } else {
+            self.room.device_bytes
+        };
+        self.open(share);
+        loop {
+            if self.to_come > 0 && self.random.one_in(8) {
+                self.open(share);
+            }
+            let due = self.agenda.first_key_value().map(|((at, _), _)| *at);
+            let wake = self.engine.wake_at().map(|at| at.0);
+            match (due, wake) {
+                (None, None) if self.to_come > 0 => self.open(share),
+                (None, None) => break,
+                (due, Some(wake)) if due.is_none_or(|due| wake < due) => {
+                    assert!(wake > self.now || self.now == 0, "woken at once, for ever");
+                    self.now = wake.max(self.now);
+                    self.tell(Event::Woke);
+                }
+                _ => {
+                    let Some(((at, _), (id, action))) = self.agenda.pop_first() else {
+                        break;
+                    };
+                    self.now = at;
+                    self.act(id, action, share);
+                }
+            }
+        }
+        self.finish();
+    }
+
+    fn open(&mut self, share: u64) {
+        self.to_come -= 1;
+        self.last_id += 1;
+        let id = self.last_id;
+        let memory_max = self.random.one_in(6).then(|| 1 + self.random.below(share));
+        let job = Job {
+            arrays: Vec::new(),
+            asked: None,
+            running: Vec::new(),
+            page_out: false,
+            steps_left: 1 + self.random.below(40),
+            scratch: self.random.below(share),
+            memory_max,
+            grows: self.random.one_in(3),
+            dying: false,
+            gone: false,
+        };
+        self.jobs.insert(id, job);
+        self.tell(Event::Opened {
+            session: SessionId(id),
+            memory_max,
+        });
+        self.later(0, id, Action::Act);
+    }
+
+    fn act(&mut self, id: u64, action: Action, share: u64) {
+        match action {
+            Action::Ran => {
+                let job = self.jobs.get_mut(&id).expect("it runs");
+                job.running.remove(0);
+                self.tell(Event::Ran {
+                    session: SessionId(id),
+                });
+                self.end_if_dead(id);
+            }
+            Action::Moved(asked) => self.moved(id, asked),
+            Action::Act => self.job_acts(id, share),
+        }
+    }
+
+    /// What a job's thread does when it has been asked to page out.
+    fn moved(&mut self, id: u64, asked: u64) {
+        let job = self.jobs.get_mut(&id).expect("asked jobs are open");
+        if job.gone {
+            return;
+        }
+        assert!(job.running.is_empty(), "{id} moves while it runs");
+        let mut bytes = 0;
+        let wanted = job.asked.as_ref().map_or(&[][..], |a| &a.arguments[..]);
+        let order = (0..job.arrays.len()).filter(|i| !wanted.contains(i));
+        let order: Vec<usize> = order.chain(wanted.iter().copied()).collect();
+        for at in order {
+            let array = &mut job.arrays[at];
+            let fits = bytes + array.bytes <= self.engine.ledger().host_free_bytes();
+            if bytes < asked && !array.paged && !array.pinned && fits {
+                array.paged = true;
+                bytes += array.bytes;
+            }
+        }
+        job.page_out = false;
+        let absent_bytes = absent(job);
+        if let Some(asked) = &mut job.asked {
+            asked.demand.absent_bytes = absent_bytes;
+        }
+        self.moved_bytes += bytes;
+        self.tell(Event::PagedOut {
+            session: SessionId(id),
+            bytes,
+            absent_bytes,
+        });
+        self.end_if_dead(id);
+    }
+
+    fn job_acts(&mut self, id: u64, share: u64) {
+        let dies = self.random.one_in(120);
+        let job = self.jobs.get_mut(&id).expect("only the open act");
+        if job.gone || job.dying {
+            return;
+        }
+        if dies || (job.steps_left == 0 && job.asked.is_none()) {
+            job.dying = true;
+            if job.asked.take().is_some() {
+                self.tell(Event::Withdrew {
+                    session: SessionId(id),
+                });
+            }
+            return self.end_if_dead(id);
+        }
+        if self.random.one_in(40) {
+            let memory_max = self.random.one_in(2).then(|| 1 + self.random.below(share));
+            self.jobs.get_mut(&id).expect("open").memory_max = memory_max;
+            self.tell(Event::Limited {
+                session: SessionId(id),
+                memory_max,
+            });
+        }
+        self.drop_some(id);
+        let pause = self.pause();
+        let job = self.jobs.get_mut(&id).expect("open");
+        if job.asked.is_none() {
+            job.steps_left = job.steps_left.saturating_sub(1);
+            self.ask(id, share);
+        }
+        self.later(pause, id, Action::Act);
+    }
+
+    fn pause(&mut self) -> u64 {
+        match self.random.below(10) {
+            0 => self.random.below(2_000 * MS),
+            1..=3 => self.random.below(50 * MS),
+            _ => self.random.below(MS),
+        }
+    }
+
+    /// Arrays go away at any time, but not while a request names them.
+    fn drop_some(&mut self, id: u64) {
+        let session = SessionId(id);
+        let job = self.jobs.get_mut(&id).expect("open");
+        if job.asked.is_some() || job.arrays.is_empty() || !self.random.one_in(3) {
+            return;
+        }
+        let at = self.random.below(job.arrays.len() as u64) as usize;
+        let array = job.arrays.remove(at);
+        let (resident_bytes, paged_bytes) = if array.paged {
+            (0, array.bytes)
+        } else {
+            (array.bytes, 0)
+        };
+        self.tell(Event::Released {
+            session,
+            resident_bytes,
+            paged_bytes,
+        });
+    }
+
+    fn ask(&mut self, id: u64, share: u64) {
+        let job = self.jobs.get_mut(&id).expect("open");
+        let held: u64 = job.arrays.iter().map(|a| a.bytes).sum();
+        let left = share.saturating_sub(held);
+        let grows = job.arrays.is_empty() || (job.grows && left > 0);
+        let limit = if self.fits { left } else { share };
+        let new_bytes = match (grows, self.random.below(4)) {
+            (true, _) => self.random.below(limit / 2 + 1),
+            (false, 0) => self.random.below((left / 8).min(64) + 1),
+            _ => 0,
+        };
+        let arguments: Vec<usize> = (0..job.arrays.len())
+            .filter(|_| !self.random.one_in(4))
+            .collect();
+        let upload = job.arrays.is_empty() || self.random.one_in(6);
+        let kind = if upload {
+            Kind::Array
+        } else {
+            Kind::Launch {
+                scratch_bytes: job.scratch,
+            }
+        };
+        let arguments = if upload { Vec::new() } else { arguments };
+        let argument_bytes = arguments.iter().map(|&at| job.arrays[at].bytes).sum();
+        job.asked = Some(Asked {
+            arguments,
+            demand: Demand {
+                kind,
+                new_bytes,
+                argument_bytes,
+                absent_bytes: 0,
+            },
+            since: self.now,
+        });
+        let absent_bytes = absent(job);
+        let asked = job.asked.as_mut().expect("just asked");
+        asked.demand.absent_bytes = absent_bytes;
+        let event = Event::Ready {
+            session: SessionId(id),
+            demand: asked.demand,
+        };
+        self.tell(event);
+    }
+
+    fn end_if_dead(&mut self, id: u64) {
+        let job = self.jobs.get_mut(&id).expect("open");
+        if job.dying && !job.gone && job.running.is_empty() {
+            job.gone = true;
+            let sum = |paged: bool| -> u64 {
+                let arrays = job.arrays.iter().filter(|a| a.paged == paged);
+                arrays.map(|a| a.bytes).sum()
+            };
+            let (resident_bytes, paged_bytes) = (sum(false), sum(true));
+            job.arrays.clear();
+            let session = SessionId(id);
+            self.tell(Event::Released {
+                session,
+                resident_bytes,
+                paged_bytes,
+            });
+            self.tell(Event::Closed { session });
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
+        let decisions = self.engine.on(Time(self.now), event);
+        for decision in decisions {
+            self.digest = self.digest.rotate_left(7).wrapping_add(
+                format!("{} {decision:?}", self.now)
+                    .bytes()
+                    .map(u64::from)
+                    .sum(),
+            );
+            self.carry_out(decision);
+        }
+        self.check();
+    }
+
+    fn carry_out(&mut self, decision: Decision) {
+        match decision {
+            Decision::Start { session, lane } => self.started(session.0, lane),
+            Decision::PageOut { session, bytes } => {
+                let job = self.jobs.get_mut(&session.0).expect("open");
+                assert!(job.running.is_empty(), "{session} runs and is to leave");
+                assert!(!job.page_out, "{session} was asked already");
+                assert!(bytes > 0);
+                job.page_out = true;
+                let took = self.random.below(MOVE_MAX);
+                self.later(took, session.0, Action::Moved(bytes));
+            }
+            Decision::Refuse { session, why } => {
+                let job = self.jobs.get_mut(&session.0).expect("open");
+                let asked = job.asked.take().expect("it asked");
+                match why {
+                    Refusal::TooLarge { needs_bytes, .. } => {
+                        assert!(needs_bytes > self.room.device_bytes);
+                    }
+                    Refusal::BeyondLimit { memory_max, .. } => {
+                        let held: u64 = job.arrays.iter().map(|a| a.bytes).sum();
+                        assert_eq!(Some(memory_max), job.memory_max);
+                        assert!(held + asked.demand.new_bytes > memory_max);
+                    }
+                    Refusal::NoRoom { .. } => {
+                        let pinned = self
+                            .jobs
+                            .values()
+                            .any(|j| j.arrays.iter().any(|a| a.pinned));
+                        assert!(!self.fits || pinned, "all fits, and {session} was refused");
+                    }
+                }
+            }
+        }
+    }
+
+    fn started(&mut self, id: u64, lane: Lane) {
+        let bound = self.bound();
+        let pinned = self.random.one_in(30);
+        let took = 1 + self.random.below(STEP_MAX);
+        let job = self.jobs.get_mut(&id).expect("open");
+        assert!(!job.page_out, "{id} starts while it leaves");
+        let asked = job.asked.take().expect("only the ready start");
+        let waited = self.now - asked.since;
+        self.longest_wait = self.longest_wait.max(waited);
+        if self.fits {
+            assert!(
+                waited <= bound,
+                "{id} waited {waited} ns, {bound} is the bound"
+            );
+        }
+        for &at in &asked.arguments {
+            job.arrays[at].paged = false;
+        }
+        if asked.demand.new_bytes > 0 {
+            job.arrays.push(Array {
+                bytes: asked.demand.new_bytes,
+                paged: false,
+                // A bound holds only where everything can be moved.
+                pinned: pinned && !self.fits,
+            });
+        }
+        self.starts += 1;
+        if let Kind::Launch { scratch_bytes } = asked.demand.kind {
+            job.running.push((lane, scratch_bytes));
+            // In order within the lane: a job's iterations end one after the other.
+            let after = took * job.running.len() as u64;
+            self.later(after, id, Action::Ran);
+        }
+    }
+
+    /// Whoever is older goes first: each needs those before it to run and to leave.
+    fn bound(&self) -> u64 {
+        let jobs = self.jobs.len() as u64 + 1;
+        2 * jobs * (STAY_MAX + 4 * STEP_MAX + 2 * MOVE_MAX)
+    }
+
+    fn check(&self) {
+        let ledger = self.engine.ledger();
+        assert!(ledger.resident_bytes() + ledger.scratch_bytes() <= self.room.device_bytes);
+        assert!(ledger.paged_bytes() <= self.room.host_bytes);
+        let mut largest: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+        let mut resident = 0;
+        for (id, job) in &self.jobs {
+            for (lane, scratch) in &job.running {
+                let slot = largest.entry(lane.0).or_default();
+                *slot = (slot.0.max(*scratch), slot.1 + 1);
+            }
+            if job.gone {
+                continue;
+            }
+            let holding = ledger.holding(SessionId(*id)).expect("open");
+            let held = |paged: bool| -> u64 {
+                let arrays = job.arrays.iter().filter(|a| a.paged == paged);
+                arrays.map(|a| a.bytes).sum()
+            };
+            assert_eq!(
+                holding.resident_bytes,
+                held(false),
+                "job {id} on the device"
+            );
+            assert_eq!(holding.paged_bytes, held(true), "job {id} on the host");
+            resident += holding.resident_bytes;
+        }
+        assert_eq!(resident, ledger.resident_bytes(), "the sum of the sessions");
+        for (index, (size, in_flight)) in self.engine.lanes().enumerate() {
+            let (scratch, running) = largest.get(&(index as u32)).copied().unwrap_or_default();
+            assert!(running <= 2 && in_flight >= running, "lane {index}");
+            assert!(
+                size >= scratch,
+                "lane {index} is smaller than what runs in it"
+            );
+        }
+    }
+
+    fn finish(&self) {
+        for (id, job) in &self.jobs {
+            assert!(job.gone, "job {id} never ended: {job:?}, {:?}", self.engine);
+        }
+        let ledger = self.engine.ledger();
+        let left = (
+            ledger.resident_bytes(),
+            ledger.paged_bytes(),
+            ledger.scratch_bytes(),
+        );
+        assert_eq!(left, (0, 0, 0), "bytes were lost");
+        assert_eq!(ledger.holdings().count(), 0);
+    }
+}
+
+fn absent(job: &Job) -> u64 {
+    let arguments = job.asked.as_ref().map_or(&[][..], |a| &a.arguments[..]);
+    let paged = arguments.iter().filter(|at| job.arrays[**at].paged);
+    paged.map(|at| job.arrays[*at].bytes).sum()
+}
+
+fn run(seed: u64) -> World {
+    let mut world = World::new(seed);
+    world.run();
+    world
+}
+
+#[test]
+fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
+    #[expect(clippy::disallowed_methods, reason = "a failed seed is run alone")]
+    let one = std::env::var("SALUS_SEED").ok();
+    let seeds: Vec<u64> = match one.as_deref().map(str::parse) {
+        Some(Ok(seed)) => vec![seed],
+        Some(Err(_)) => panic!("SALUS_SEED is a number"),
+        None => (0..SEEDS).collect(),
+    };
+    let (mut starts, mut moved, mut longest) = (0, 0, 0);
+    for seed in seeds {
+        let once = std::panic::catch_unwind(|| run(seed));
+        let world = once.unwrap_or_else(|panic| {
+            eprintln!("the swarm fails with SALUS_SEED={seed}");
+            std::panic::resume_unwind(panic)
+        });
+        if seed % 50 == 0 {
+            assert_eq!(run(seed).digest, world.digest, "seed {seed} runs two ways");
+        }
+        starts += world.starts;
+        moved += world.moved_bytes;
+        longest = longest.max(world.longest_wait);
+    }
+    let longest = Duration(longest);
+    assert!(starts > 0);
+    eprintln!("{starts} starts, {moved} bytes moved, longest wait {longest:?}");
+}
