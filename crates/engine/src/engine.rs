@@ -1,8 +1,9 @@
 //! The engine: sessions ask, lanes and memory are given out, arrays are sent away for others.
 //!
 //! Sessions are served in the order in which they asked. The oldest that does not fit is the
-//! *claimant*: others are paged out for it, and as soon as that is under way nobody younger may take
-//! the room. Until then, younger ones that fit may go ahead.
+//! *claimant*. If it fits as soon as what runs has ended, it waits for that, and nothing younger
+//! starts that would be in its way. Else others are paged out for it, and as soon as that is under
+//! way nobody younger may take the room. Until then, younger ones that fit may go ahead.
 //!
 //! Promise: after every event arrays and lanes fit the device (asserted in the ledger). A request
 //! waits for bounded time as long as what all sessions hold fits device and host: the claimant is
@@ -10,10 +11,10 @@
 //! Cost: an event is O(log n) in the sessions and O(lanes).
 //! Not here: who is first in order by other rules than age, preempting what runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::accounts::Account;
-use crate::lanes::{Iteration, LaneState};
+use crate::lanes::{Iteration, LaneState, Waiting};
 use crate::ledger::{Ledger, Room};
 use crate::residency::{Place, Residency};
 use crate::time::Time;
@@ -30,11 +31,16 @@ pub struct Engine {
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) lanes: Vec<LaneState>,
     /// Requests that need no lane, by age.
-    arrays: BTreeMap<u64, SessionId>,
+    arrays: BTreeMap<u64, Waiting>,
     residency: Residency,
+    /// Of those that are fixed, those for whose arrays the host had too little room.
+    cramped: BTreeSet<SessionId>,
     /// Bytes that sessions were asked to page out and have not yet.
     leaving_bytes: u64,
     pub(crate) claim: Option<SessionId>,
+    /// How many iterations had been started when it became the claimant.
+    claimed_at: u64,
+    starts: u64,
     wake_at: Option<Time>,
     last_request: u64,
 }
@@ -69,8 +75,11 @@ impl Engine {
             lanes: (0..lanes.max(1)).map(|_| LaneState::default()).collect(),
             arrays: BTreeMap::new(),
             residency: Residency::default(),
+            cramped: BTreeSet::new(),
             leaving_bytes: 0,
             claim: None,
+            claimed_at: 0,
+            starts: 0,
             wake_at: None,
             last_request: 0,
         }
@@ -115,6 +124,9 @@ impl Engine {
                     self.ledger.release(session, resident_bytes, paged_bytes);
                     self.session_mut(session).fixed = false;
                     self.replace(session);
+                    if paged_bytes > 0 {
+                        self.host_has_more();
+                    }
                 }
             }
             Event::PagedOut {
@@ -164,6 +176,8 @@ impl Engine {
         }
         self.lanes[session.lane.0 as usize].members -= 1;
         self.ledger.close(id);
+        self.cramped.remove(&id);
+        self.host_has_more();
     }
 
     fn ready(&mut self, now: Time, id: SessionId, demand: Demand, out: &mut Vec<Decision>) {
@@ -239,6 +253,9 @@ impl Engine {
             request.demand.absent_bytes = absent_bytes;
         }
         let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
+        if bytes == 0 && self.ledger.host_free_bytes() < resident {
+            self.cramped.insert(id);
+        }
         if resident == 0 && self.session(id).account.running == 0 {
             self.move_to(id, self.emptiest_lane());
         }
@@ -248,17 +265,31 @@ impl Engine {
 
     fn schedule(&mut self, now: Time, out: &mut Vec<Decision>) {
         self.wake_at = None;
-        while let Some(next) = self.oldest() {
-            if self.need(next) <= self.allowance(next) {
-                self.start(now, next, out);
-            } else {
-                self.claim = self.older(self.claim, next);
+        loop {
+            self.serve(now, out);
+            // Whoever is refused gives way to the next, for whom it may leave.
+            if !self.make_room(now, out) {
                 break;
             }
         }
-        self.make_room(now, out);
         self.go_ahead(now, out);
         self.balance(now, out);
+    }
+
+    /// Starts requests in the order of their age, up to the first that does not fit.
+    fn serve(&mut self, now: Time, out: &mut Vec<Decision>) {
+        while let Some(next) = self.oldest() {
+            if self.need(next) <= self.allowance(next) && !self.would_be_in_the_way(next) {
+                self.start(now, next, out);
+                continue;
+            }
+            let claim = self.older(self.claim, next);
+            if self.claim == claim {
+                break;
+            }
+            // As the claimant it may fit: nothing is kept from it any more.
+            (self.claim, self.claimed_at) = (claim, self.starts);
+        }
     }
 
     /// The oldest request that has a place in its lane.
@@ -271,7 +302,7 @@ impl Engine {
         heads
             .chain(self.arrays.first_key_value())
             .min_by_key(|(number, _)| **number)
-            .map(|(_, id)| *id)
+            .map(|(_, waiting)| waiting.session)
     }
 
     fn older(&self, claim: Option<SessionId>, other: SessionId) -> Option<SessionId> {
@@ -282,17 +313,22 @@ impl Engine {
         }
     }
 
-    /// What is free for this session: all, or what is left beyond the claimant's share once that is
-    /// under way.
+    /// What is free for this session: all, or what is left beyond the claimant's share.
     fn allowance(&self, id: SessionId) -> u64 {
-        let free = self.ledger.free_bytes();
         match self.claim {
-            Some(claimant) if claimant != id && self.is_covered(claimant) => {
-                let kept = self.need(claimant).saturating_sub(self.leaving_bytes);
-                free.saturating_sub(kept)
-            }
-            _ => free,
+            Some(claimant) if claimant != id => self.left_beside(claimant),
+            _ => self.ledger.free_bytes(),
         }
+    }
+
+    /// What is free for others: all, until the claimant's share is under way.
+    fn left_beside(&self, claimant: SessionId) -> u64 {
+        let free = self.ledger.free_bytes();
+        if !self.is_covered(claimant) {
+            return free;
+        }
+        let kept = self.need(claimant).saturating_sub(self.leaving_bytes);
+        free.saturating_sub(kept)
     }
 
     /// Whether what is free and what leaves is enough for it.
@@ -311,17 +347,55 @@ impl Engine {
         demand.new_bytes + demand.absent_bytes + lane.growth(demand.scratch_bytes())
     }
 
+    /// Where the claimant waits for what runs, nothing younger may be started that it would have to
+    /// wait for as well.
+    fn would_be_in_the_way(&self, id: SessionId) -> bool {
+        let Some(claimant) = self.claim.filter(|claimant| *claimant != id) else {
+            return false;
+        };
+        let younger = self.older(Some(claimant), id) == Some(claimant);
+        younger && self.fits_after(claimant, None) && !self.fits_after(claimant, Some(id))
+    }
+
+    /// Whether the claimant fits as soon as what ran when it became the claimant, and what is older
+    /// than it, has ended, even if what else was started since never ends; `with` is one that would
+    /// be started now.
+    fn fits_after(&self, claimant: SessionId, with: Option<SessionId>) -> bool {
+        let asked = |id: SessionId| self.session(id).request.as_ref();
+        let Some(request) = asked(claimant) else {
+            return true;
+        };
+        let own = self.session(claimant).lane.0 as usize;
+        let with = with.and_then(|id| Some((self.session(id).lane.0 as usize, asked(id)?.demand)));
+        let mut kept = request.demand.new_bytes + request.demand.absent_bytes;
+        kept += with.map_or(0, |(_, demand)| demand.new_bytes + demand.absent_bytes);
+        for (index, lane) in self.lanes.iter().enumerate() {
+            let mut size = lane.size_since(self.claimed_at, request.number);
+            if index == own {
+                size = size.max(request.demand.scratch_bytes());
+            }
+            if let Some((_, demand)) = with.filter(|(at, _)| *at == index) {
+                size = size.max(demand.scratch_bytes());
+            }
+            kept += size;
+        }
+        kept <= self.ledger.free_bytes() + self.ledger.scratch_bytes()
+    }
+
     fn lack(&self, id: SessionId) -> u64 {
         self.need(id).saturating_sub(self.ledger.free_bytes())
     }
 
     fn start(&mut self, now: Time, id: SessionId, out: &mut Vec<Decision>) {
-        let (demand, ready_at) = match self.session(id) {
+        let (number, demand, ready_at) = match self.session(id) {
             Session {
                 request: Some(request),
                 account,
                 ..
-            } => (request.demand, account.waiting_since.unwrap_or(now)),
+            } => {
+                let ready_at = account.waiting_since.unwrap_or(now);
+                (request.number, request.demand, ready_at)
+            }
             _ => panic!("{id} asked for nothing"),
         };
         self.withdraw(id);
@@ -337,11 +411,16 @@ impl Engine {
             session.stays_until = stay;
         }
         session.quiet_since = now;
+        // What comes in may perhaps leave.
+        session.fixed = false;
         let lane = session.lane;
         if let Kind::Launch { scratch_bytes } = demand.kind {
             session.account.running += 1;
+            self.starts += 1;
             let (before, after) = self.lanes[lane.0 as usize].start(Iteration {
                 session: id,
+                number,
+                nth: self.starts,
                 ready_at,
                 started_at: now,
                 scratch_bytes,
@@ -349,12 +428,21 @@ impl Engine {
             self.ledger.resize_lane(before, after);
         }
         self.replace(id);
+        if demand.absent_bytes > 0 {
+            self.host_has_more();
+        }
         out.push(Decision::Start { session: id, lane });
     }
 
-    /// Has others page out for the claimant.
-    fn make_room(&mut self, now: Time, out: &mut Vec<Decision>) {
-        let Some(claimant) = self.claim else { return };
+    /// Has others page out for the claimant. Returns whether it was refused instead.
+    fn make_room(&mut self, now: Time, out: &mut Vec<Decision>) -> bool {
+        let Some(claimant) = self.claim else {
+            return false;
+        };
+        // What runs will end sooner than anybody can leave and come back.
+        if self.fits_after(claimant, None) {
+            return false;
+        }
         while !self.is_covered(claimant) {
             let lack = self.lack(claimant) - self.leaving_bytes;
             let host = self.host_room();
@@ -367,6 +455,7 @@ impl Engine {
             let bytes = (lack + MARGIN_BYTES).min(resident).min(host);
             self.send_away(now, leaver, bytes, out);
         }
+        false
     }
 
     /// Room for pages that is not promised to any.
@@ -395,7 +484,7 @@ impl Engine {
 
     /// Nobody may leave now. Somebody will, or somebody works and may free something; else the
     /// claimant would wait for ever.
-    fn wait_for_room(&mut self, claimant: SessionId, host: u64, out: &mut Vec<Decision>) {
+    fn wait_for_room(&mut self, claimant: SessionId, host: u64, out: &mut Vec<Decision>) -> bool {
         if host > 0 {
             self.wake_at = self.residency.next(claimant);
         }
@@ -419,6 +508,7 @@ impl Engine {
                 why,
             });
         }
+        !hope
     }
 
     fn others_fit(&self, claimant: SessionId) -> bool {
@@ -430,37 +520,75 @@ impl Engine {
     fn go_ahead(&mut self, now: Time, out: &mut Vec<Decision>) {
         let Some(claimant) = self.claim else { return };
         // Whoever has stayed its time and could leave runs no further iteration until somebody has
-        // left: else a session that is always one ahead would never be between two.
-        let drain = !self.is_covered(claimant) && self.host_room() > 0;
+        // left: else a session that is always one ahead would never be between two. But where nobody
+        // can leave, now or when what runs has ended, holding others back would stop all.
+        let prospect = self.leaving_bytes > 0
+            || self.lanes.iter().any(|lane| lane.in_flight() > 0)
+            || self.residency.next(claimant).is_some();
+        let drain = prospect
+            && !self.fits_after(claimant, None)
+            && !self.is_covered(claimant)
+            && self.host_room() > 0;
+        let mut left = self.left_beside(claimant);
         for lane in 0..=self.lanes.len() {
-            let mut after = 0;
-            for _ in 0..LOOK_BACK {
-                let queue = match self.lanes.get(lane) {
-                    Some(lane) if !lane.has_place() => break,
-                    Some(lane) => &lane.resident,
-                    None => &self.arrays,
-                };
-                let Some((&number, &id)) = queue.range(after..).next() else {
-                    break;
-                };
-                after = number + 1;
-                let session = self.session(id);
-                let drains = drain && session.stays_until <= now && !session.fixed;
-                if id != claimant && !drains && self.need(id) <= self.allowance(id) {
-                    self.start(now, id, out);
+            // Those that must be brought back go ahead only if nobody waits for the room in vain.
+            for absent in [false, true]
+                .into_iter()
+                .filter(|absent| !absent || !prospect)
+            {
+                let (mut after, mut looked) = (0, 0);
+                while let Some((number, id)) =
+                    self.next_within(left, lane, absent, after, &mut looked)
+                {
+                    after = number + 1;
+                    let session = self.session(id);
+                    let drains = drain && session.stays_until <= now && !session.fixed;
+                    if id != claimant && !drains && !self.would_be_in_the_way(id) {
+                        self.start(now, id, out);
+                        left = self.left_beside(claimant);
+                    }
                 }
             }
         }
     }
 
+    /// The lane's first request, or the first that needs no lane, that takes no more than `left`.
+    /// Where one does not fit most do not, so the queue itself says what they need.
+    fn next_within(
+        &self,
+        left: u64,
+        lane: usize,
+        absent: bool,
+        after: u64,
+        looked: &mut usize,
+    ) -> Option<(u64, SessionId)> {
+        let (queue, size_bytes) = match self.lanes.get(lane) {
+            Some(lane) if !lane.has_place() => return None,
+            Some(lane) if absent => (&lane.absent, lane.size_bytes()),
+            Some(lane) => (&lane.resident, lane.size_bytes()),
+            None => (&self.arrays, 0),
+        };
+        let mut queue = queue.range(after..).take(LOOK_BACK - *looked);
+        let (number, waiting) = queue.find(|(_, waiting)| {
+            *looked += 1;
+            waiting.need(size_bytes) <= left
+        })?;
+        Some((*number, waiting.session))
+    }
+
     /// Sends a session of a crowded lane to one that has nothing to do.
     fn balance(&mut self, now: Time, out: &mut Vec<Decision>) {
-        if self.claim.is_some() || !self.lanes.iter().any(LaneState::is_idle) {
+        let idle = self.lanes.iter().filter(|lane| lane.is_idle());
+        let Some(fewest) = idle.map(|lane| lane.members).min() else {
+            return;
+        };
+        if self.claim.is_some() {
             return;
         }
-        let crowded = self.lanes.iter().filter(|lane| lane.members > 1);
+        // Where it would not move when it has left (see `move_to`), it would leave for nothing.
+        let crowded = self.lanes.iter().filter(|lane| lane.members > fewest + 1);
         let waiting = crowded.filter_map(|lane| lane.resident.last_key_value());
-        let Some(id) = waiting.map(|(_, id)| *id).next() else {
+        let Some(id) = waiting.map(|(_, waiting)| waiting.session).next() else {
             return;
         };
         let session = self.session(id);
@@ -489,7 +617,7 @@ impl Engine {
             && session.leaving.is_none()
         {
             let queue = self.queue(lane, &request.demand);
-            let earlier = queue.insert(request.number, id);
+            let earlier = queue.insert(request.number, Waiting::new(id, &request.demand));
             assert!(earlier.is_none());
         }
     }
@@ -502,11 +630,11 @@ impl Engine {
             && session.leaving.is_none()
         {
             let found = self.queue(lane, &request.demand).remove(&request.number);
-            assert_eq!(found, Some(id));
+            assert!(found.is_some_and(|waiting| waiting.session == id));
         }
     }
 
-    fn queue(&mut self, lane: Lane, demand: &Demand) -> &mut BTreeMap<u64, SessionId> {
+    fn queue(&mut self, lane: Lane, demand: &Demand) -> &mut BTreeMap<u64, Waiting> {
         let lane = &mut self.lanes[lane.0 as usize];
         match demand.kind {
             Kind::Array => &mut self.arrays,
@@ -531,6 +659,14 @@ impl Engine {
         let lanes = self.lanes.iter().enumerate();
         let emptiest = lanes.min_by_key(|(_, lane)| (lane.members, lane.in_flight()));
         Lane(emptiest.map_or(0, |(index, _)| index as u32))
+    }
+
+    /// What found no room on the host may find it now.
+    fn host_has_more(&mut self) {
+        while let Some(id) = self.cramped.pop_first() {
+            self.session_mut(id).fixed = false;
+            self.replace(id);
+        }
     }
 
     /// Puts the session where `residency` should find it.

@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::SessionId;
 use crate::time::Time;
+use crate::{Demand, SessionId};
 
 /// One runs, one follows it without a gap. A third would only delay whoever becomes ready next.
 pub(crate) const DEPTH: usize = 2;
@@ -26,15 +26,42 @@ pub(crate) struct LaneState {
     size_bytes: u64,
     /// Ready launches of the lane's sessions in order, those that need nothing from the host first
     /// of two: they may go ahead where the others must wait for room.
-    pub(crate) resident: BTreeMap<u64, SessionId>,
-    pub(crate) absent: BTreeMap<u64, SessionId>,
+    pub(crate) resident: BTreeMap<u64, Waiting>,
+    pub(crate) absent: BTreeMap<u64, Waiting>,
     /// Sessions whose arrays live here.
     pub(crate) members: u32,
+}
+
+/// A request in a queue, with what it takes: a demand does not change while it stands there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiting {
+    pub(crate) session: SessionId,
+    array_bytes: u64,
+    scratch_bytes: u64,
+}
+
+impl Waiting {
+    pub(crate) fn new(session: SessionId, demand: &Demand) -> Self {
+        Self {
+            session,
+            array_bytes: demand.new_bytes + demand.absent_bytes,
+            scratch_bytes: demand.scratch_bytes(),
+        }
+    }
+
+    /// Beyond what is there, in a lane of this size.
+    pub(crate) fn need(&self, lane_bytes: u64) -> u64 {
+        self.array_bytes + self.scratch_bytes.saturating_sub(lane_bytes)
+    }
 }
 
 #[derive(Debug)]
 pub(crate) struct Iteration {
     pub(crate) session: SessionId,
+    /// Of its request: what was asked for later has a greater one.
+    pub(crate) number: u64,
+    /// How many had been started then, with this one.
+    pub(crate) nth: u64,
     pub(crate) ready_at: Time,
     pub(crate) started_at: Time,
     pub(crate) scratch_bytes: u64,
@@ -69,6 +96,14 @@ impl LaneState {
     /// Bytes by which the lane must grow for this scratch.
     pub(crate) fn growth(&self, scratch_bytes: u64) -> u64 {
         scratch_bytes.saturating_sub(self.size_bytes)
+    }
+
+    /// What its size would be if only those were in it that were started after the `nth` iteration
+    /// and asked for later than the request `number`.
+    pub(crate) fn size_since(&self, nth: u64, number: u64) -> u64 {
+        let since = self.iterations.iter();
+        let since = since.filter(|i| i.nth > nth && i.number > number);
+        since.map(|i| i.scratch_bytes).max().unwrap_or(0)
     }
 
     /// Returns the size before and after.

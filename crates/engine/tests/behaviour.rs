@@ -378,6 +378,19 @@ fn a_session_on_a_crowded_lane_moves_to_one_that_has_nothing_to_do() {
 }
 
 #[test]
+fn a_session_does_not_leave_where_it_would_come_back_to_the_same_lane() {
+    let mut s = Story::new(100, 100, 2, 1..=3);
+    for n in 1..=3 {
+        s.holds(n, 10);
+    }
+    // The other lane has nothing to do, but 2 lives in it.
+    assert_eq!(s.launch(1, arguments(10)), [Start(1)]);
+    assert_eq!(s.launch(1, arguments(10)), [Start(1)]);
+    assert_eq!(s.at(STAY + 10).launch(3, arguments(10)), []);
+    assert_eq!(s.ran(1), [Start(3)]);
+}
+
+#[test]
 fn a_session_on_a_crowded_lane_stays_there_where_the_host_has_no_room() {
     let mut s = Story::new(100, 9, 2, 1..=3);
     for n in 1..=3 {
@@ -527,6 +540,18 @@ fn an_older_request_that_gets_its_turn_comes_before_the_one_that_waits_for_memor
 }
 
 #[test]
+fn an_older_request_that_fits_starts_before_the_one_that_waited_for_memory() {
+    let mut s = Story::new(100, 200, 1, 1..=2);
+    s.holds(1, 60);
+    assert_eq!(s.at(200).upload(2, 50), [PageOut(1, 10 * MIB + MARGIN)]);
+    assert_eq!(s.launch(1, arguments(60)), []);
+    assert_eq!(s.withdrew(2), []);
+    assert_eq!(s.upload(2, 70), []);
+    // Both fit now, but not together, and 1 asked first.
+    assert_eq!(s.paged_out(1, 60, 60), [Start(1)]);
+}
+
+#[test]
 fn younger_requests_are_served_once_the_oldest_is() {
     let mut s = two_hold_forty(1..=4);
     assert_eq!(s.upload(3, 50), [PageOut(1, 30 * MIB + MARGIN)]);
@@ -637,6 +662,53 @@ fn a_session_that_always_asks_is_drained_at_the_end_of_its_stay() {
     let leave = [PageOut(2, 10 * MIB + MARGIN)];
     assert_eq!(s.at(STAY + 30 + STAY).woke(), leave);
     assert_eq!(s.paged_out(2, 50, 0), [Start(1)]);
+}
+
+#[test]
+fn nobody_leaves_where_the_end_of_what_runs_is_enough() {
+    for host in [0, 200] {
+        let mut s = Story::new(100, host, 2, 1..=3);
+        s.holds(1, 20);
+        s.holds(2, 20);
+        s.at(200);
+        let needs = Needs {
+            scratch: 40,
+            ..arguments(20)
+        };
+        assert_eq!(s.launch(1, needs), [Start(1)]);
+        assert_eq!(s.launch(2, needs), []);
+        // 1 would be in its way once more, 3 is not.
+        assert_eq!(s.launch(1, needs), []);
+        assert_eq!(s.launch(3, scratch(10)), [Start(3)]);
+        assert_eq!(s.ran(1), [Start(2)]);
+    }
+}
+
+#[test]
+fn nobody_starves_for_want_of_scratch() {
+    for host in [0, 200] {
+        let mut s = Story::new(100, host, 3, 1..=3);
+        let needs = |n: u64| scratch([0, 40, 35, 30][n as usize]);
+        s.holds(3, 25);
+        for n in [1, 1, 1, 2, 2, 2] {
+            let _ = s.launch(n, needs(n));
+        }
+        assert_eq!(s.launch(3, needs(3)), []);
+        // 1 and 2 are always one ahead in their lanes.
+        let mut told = Vec::new();
+        for step in 1..=8 {
+            for n in [1, 2] {
+                s.at(100 * step);
+                if s.account(n).running > 0 {
+                    told.extend(s.ran(n));
+                }
+                if s.account(n).waiting_since.is_none() {
+                    told.extend(s.launch(n, needs(n)));
+                }
+            }
+        }
+        assert!(told.contains(&Start(3)), "{told:?}");
+    }
 }
 
 #[test]
@@ -840,6 +912,90 @@ fn what_cannot_be_moved_is_not_asked_for_again_until_something_changes() {
     assert_eq!(s.at(300).woke(), []);
     assert_eq!(s.launch(1, arguments(40)), [Start(1)]);
     assert_eq!(s.ran(1), [PageOut(1, 10 * MIB + MARGIN)]);
+}
+
+#[test]
+fn what_came_in_since_then_may_leave() {
+    let mut s = Story::new(100, 100, 1, 1..=2);
+    s.holds(1, 10);
+    assert_eq!(s.at(200).upload(2, 95), [PageOut(1, 5 * MIB + MARGIN)]);
+    assert_eq!(s.paged_out(1, 0, 0), []);
+    assert_eq!(s.withdrew(2), []);
+    assert_eq!(s.upload(1, 60), [Start(1)]);
+    assert_eq!(s.at(300).upload(2, 60), [PageOut(1, 30 * MIB + MARGIN)]);
+}
+
+#[test]
+fn what_found_no_room_on_the_host_leaves_when_there_is_some() {
+    let mut s = Story::new(100, 40, 1, 1..=3);
+    s.holds(1, 20);
+    s.at(1).holds(2, 60);
+    assert_eq!(s.at(200).upload(3, 30), [PageOut(1, 10 * MIB + MARGIN)]);
+    assert_eq!(s.paged_out(1, 20, 0), [Start(3)]);
+    let needs = Needs {
+        new: 30,
+        ..arguments(30)
+    };
+    assert_eq!(s.at(220).launch(3, needs), [PageOut(2, 20 * MIB)]);
+    // Its arrays are larger than that.
+    assert_eq!(s.paged_out(2, 0, 0), []);
+    assert_eq!(s.closed(1), [PageOut(2, 20 * MIB + MARGIN)]);
+}
+
+/// 1 asks for more than is free, and 2, the only other, holds 50 that cannot be moved; 20 are free.
+fn one_waits_for_what_cannot_leave() -> Story {
+    let mut s = Story::new(100, 100, 1, 1..=3);
+    s.holds(1, 30);
+    s.holds(2, 50);
+    let needs = Needs {
+        new: 40,
+        ..arguments(30)
+    };
+    let told = s.at(200).launch(1, needs);
+    assert_eq!(told, [PageOut(2, 20 * MIB + MARGIN)]);
+    assert_eq!(s.paged_out(2, 0, 0), []);
+    s
+}
+
+#[test]
+fn whoever_is_refused_gives_way_to_the_next() {
+    let mut s = one_waits_for_what_cannot_leave();
+    assert_eq!(s.closed(3), []);
+    let needs = Needs {
+        new: 30,
+        ..arguments(50)
+    };
+    let why = Refusal::NoRoom {
+        needs_bytes: 40 * MIB,
+        free_bytes: 20 * MIB,
+        host_free_bytes: 100 * MIB,
+    };
+    let next = [Refuse(1, why), PageOut(1, 10 * MIB + MARGIN)];
+    assert_eq!(s.launch(2, needs), next);
+}
+
+#[test]
+fn a_newcomer_that_fits_starts_where_nobody_can_leave() {
+    let mut s = one_waits_for_what_cannot_leave();
+    assert_eq!(s.upload(3, 10), [Start(3)]);
+}
+
+#[test]
+fn one_that_was_paged_out_comes_back_where_nobody_can_leave() {
+    let mut s = Story::new(100, 100, 1, 1..=4);
+    s.holds(3, 10);
+    s.at(60).holds(1, 30);
+    s.holds(2, 50);
+    let needs = Needs {
+        new: 40,
+        ..arguments(30)
+    };
+    // 3 leaves for the sake of 1, but 2 cannot.
+    let both = [PageOut(3, 10 * MIB), PageOut(2, 20 * MIB + MARGIN)];
+    assert_eq!(s.at(200).launch(1, needs), both);
+    assert_eq!(s.paged_out(3, 10, 0), []);
+    assert_eq!(s.paged_out(2, 0, 0), []);
+    assert_eq!(s.launch(3, absent(10)), [Start(3)]);
 }
 
 // Going away in the middle.

@@ -299,6 +299,43 @@ fn whatever_the_original_accepts_is_served_also_while_others_run() {
     });
 }
 
+#[test]
+fn whatever_the_original_accepts_runs_also_if_all_always_ask_again() {
+    for_each_case(|random| {
+        let capacity = 1 + random.below(1 << 34);
+        let mut original = Original::new(capacity);
+        let lanes = 1 + random.below(16) as u32;
+        let mut ours = Ours::new(capacity, lanes);
+        let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
+        for id in 1..=5 + random.below(10) {
+            let job = random.job(capacity);
+            if original.accepts(id, job) {
+                jobs.insert(id, job);
+                ours.open(id);
+                ours.upload(id, job);
+            }
+        }
+        for (&id, &job) in &jobs {
+            ours.launch(id, job);
+        }
+        // Whoever is older runs before, and each has to wait for what runs to end.
+        for _ in 0..4 * jobs.len() {
+            for lane in 0..lanes {
+                ours.end_one(lane);
+            }
+            for (&id, &job) in &jobs {
+                if !ours.asked.contains_key(&id) {
+                    ours.launch(id, job);
+                }
+            }
+        }
+        for (id, ran) in &ours.ran {
+            assert!(*ran > 0, "job {id} of {} never ran", jobs.len());
+        }
+        original.steps
+    });
+}
+
 /// The first six fields of a line; the last, where it comes from, has commas of its own.
 struct Workload {
     model: String,

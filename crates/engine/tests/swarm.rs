@@ -3,7 +3,8 @@
 //!
 //! After every event the ledger must agree with what the jobs hold, and nothing may be oversold
 //! (safety). Every request must be answered within a bound that the promises of the engine imply,
-//! and when all jobs have left, nothing may be left of them (liveness). A failure names its seed:
+//! and when all jobs have left, nothing may be left of them (liveness). Where the jobs fall silent
+//! instead, nobody may wait who could be served. A failure names its seed:
 //! `SALUS_SEED=N cargo test -p salus-engine --test swarm` runs it alone.
 
 use std::collections::BTreeMap;
@@ -95,10 +96,12 @@ struct World {
     starts: u64,
     moved_bytes: u64,
     longest_wait: u64,
+    /// After so many steps the jobs do nothing more of their own, and keep what they hold.
+    silent_after: Option<u64>,
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, silent_after: Option<u64>) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         random.next();
         let unit = 1 + random.below(1 << 20);
@@ -123,6 +126,7 @@ impl World {
             starts: 0,
             moved_bytes: 0,
             longest_wait: 0,
+            silent_after,
         }
     }
 
@@ -145,6 +149,10 @@ impl World {
         };
         self.open(share);
         loop {
+            self.silent_after = self.silent_after.map(|steps| steps.saturating_sub(1));
+            if self.is_silent() {
+                self.to_come = 0;
+            }
             if self.to_come > 0 && self.random.one_in(8) {
                 self.open(share);
             }
@@ -167,7 +175,14 @@ impl World {
                 }
             }
         }
-        self.finish();
+        match self.silent_after {
+            None => self.finish(),
+            Some(_) => self.settled(),
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.silent_after == Some(0)
     }
 
     fn open(&mut self, share: u64) {
@@ -246,7 +261,7 @@ impl World {
     fn job_acts(&mut self, id: u64, share: u64) {
         let dies = self.random.one_in(120);
         let job = self.jobs.get_mut(&id).expect("only the open act");
-        if job.gone || job.dying {
+        if job.gone || job.dying || self.silent_after == Some(0) {
             return;
         }
         if dies || (job.steps_left == 0 && job.asked.is_none()) {
@@ -442,7 +457,7 @@ impl World {
                 bytes: asked.demand.new_bytes,
                 paged: false,
                 // A bound holds only where everything can be moved.
-                pinned: pinned && !self.fits,
+                pinned: pinned && (!self.fits || self.silent_after.is_some()),
             });
         }
         self.starts += 1;
@@ -498,6 +513,30 @@ impl World {
         }
     }
 
+    /// Nothing happens any more. Who still waits does not fit, and the oldest would not fit if all
+    /// others had moved what they can, or the host has no room for that.
+    fn settled(&self) {
+        let ledger = self.engine.ledger();
+        let open = || self.jobs.iter().filter(|(_, job)| !job.gone);
+        let waiting = open().filter_map(|(id, job)| Some((id, job.asked.as_ref()?)));
+        for (id, asked) in waiting.clone() {
+            let fits = needs(&asked.demand) <= ledger.free_bytes();
+            assert!(!fits, "job {id} fits and waits for ever");
+        }
+        let Some((oldest, asked)) = waiting.min_by_key(|(_, asked)| asked.since) else {
+            return;
+        };
+        let others = open().filter(|(id, _)| *id != oldest);
+        let arrays = others.flat_map(|(_, job)| &job.arrays);
+        let movable = arrays.filter(|array| !array.paged && !array.pinned);
+        let movable: u64 = movable.map(|array| array.bytes).sum();
+        let could = needs(&asked.demand) <= ledger.free_bytes() + movable;
+        assert!(
+            !could || movable > ledger.host_free_bytes(),
+            "job {oldest} waits for ever, and others could leave"
+        );
+    }
+
     fn finish(&self) {
         for (id, job) in &self.jobs {
             assert!(job.gone, "job {id} never ended: {job:?}, {:?}", self.engine);
@@ -519,30 +558,45 @@ fn absent(job: &Job) -> u64 {
     paged.map(|at| job.arrays[*at].bytes).sum()
 }
 
-fn run(seed: u64) -> World {
-    let mut world = World::new(seed);
+fn needs(demand: &Demand) -> u64 {
+    demand.new_bytes + demand.absent_bytes + demand.scratch_bytes()
+}
+
+fn run(seed: u64, silent_after: Option<u64>) -> World {
+    let mut world = World::new(seed, silent_after);
     world.run();
     world
 }
 
-#[test]
-fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
+fn run_or_name(seed: u64, silent_after: Option<u64>) -> World {
+    let once = std::panic::catch_unwind(|| run(seed, silent_after));
+    once.unwrap_or_else(|panic| {
+        eprintln!("the swarm fails with SALUS_SEED={seed}");
+        std::panic::resume_unwind(panic)
+    })
+}
+
+fn seeds(count: u64) -> Vec<u64> {
     #[expect(clippy::disallowed_methods, reason = "a failed seed is run alone")]
     let one = std::env::var("SALUS_SEED").ok();
-    let seeds: Vec<u64> = match one.as_deref().map(str::parse) {
+    match one.as_deref().map(str::parse) {
         Some(Ok(seed)) => vec![seed],
         Some(Err(_)) => panic!("SALUS_SEED is a number"),
-        None => (0..SEEDS).collect(),
-    };
+        None => (0..count).collect(),
+    }
+}
+
+#[test]
+fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
     let (mut starts, mut moved, mut longest) = (0, 0, 0);
-    for seed in seeds {
-        let once = std::panic::catch_unwind(|| run(seed));
-        let world = once.unwrap_or_else(|panic| {
-            eprintln!("the swarm fails with SALUS_SEED={seed}");
-            std::panic::resume_unwind(panic)
-        });
+    for seed in seeds(SEEDS) {
+        let world = run_or_name(seed, None);
         if seed % 50 == 0 {
-            assert_eq!(run(seed).digest, world.digest, "seed {seed} runs two ways");
+            assert_eq!(
+                run(seed, None).digest,
+                world.digest,
+                "seed {seed} runs two ways"
+            );
         }
         starts += world.starts;
         moved += world.moved_bytes;
@@ -551,4 +605,11 @@ fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
     let longest = Duration(longest);
     assert!(starts > 0);
     eprintln!("{starts} starts, {moved} bytes moved, longest wait {longest:?}");
+}
+
+#[test]
+fn when_the_jobs_fall_silent_nobody_waits_who_could_be_served() {
+    for seed in seeds(4 * SEEDS) {
+        run_or_name(seed, Some(20 + seed % 300));
+    }
 }
