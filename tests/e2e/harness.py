@@ -277,7 +277,15 @@ class Daemon:
     """`salus serve` in its own sandbox."""
 
     def __init__(
-        self, sandbox: Sandbox, binary: Path, *, device="cpu", config=None, env=None, prefix=()
+        self,
+        sandbox: Sandbox,
+        binary: Path,
+        *,
+        device="cpu",
+        config=None,
+        options=(),
+        env=None,
+        prefix=(),
     ):
         self.sandbox = sandbox
         self.binary = binary
@@ -285,7 +293,7 @@ class Daemon:
         self.log = sandbox.directory / "daemon.log"
         self._env = sandbox.environment(**(env or {}))
         self._prefix = list(prefix)
-        self._options = ["--device", device]
+        self._options = ["--device", device, *options]
         if config is not None:
             path = sandbox.directory / "salus.toml"
             path.write_text(config)

@@ -52,6 +52,7 @@ impl Client {
             opened.path,
             opened.welcome.window,
         )?;
+        place.device.belongs_to(&session);
         remember_plugin_attributes(description.plugin_attributes);
         // JAX hashes it into the keys of its compilation cache.
         let platform_version = format!(

@@ -7,13 +7,14 @@
 #![expect(unsafe_code, reason = "C entry points")]
 #![allow(non_snake_case, reason = "the header's names")]
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock, Weak};
 
 use salus_pjrt::sys;
 use salus_wire::{Description, Value};
 
-use crate::error::{Result, invalid, unimplemented};
+use crate::error::{Result, invalid};
 use crate::fence::{Args, Handle, entry, lend};
+use crate::session::Session;
 use crate::values::Attributes;
 
 /// A device and its memories, as C points to them.
@@ -28,6 +29,8 @@ pub(crate) struct Device {
     default_memory: usize,
     /// Set once, when the place has its final address.
     memories: OnceLock<Vec<&'static Memory>>,
+    /// Whose device it is; set once the session is open.
+    session: OnceLock<Weak<Session>>,
 }
 
 pub(crate) struct DeviceDescription {
@@ -80,6 +83,7 @@ impl Place {
                 local_hardware_id: description.local_hardware_id,
                 default_memory,
                 memories: OnceLock::new(),
+                session: OnceLock::new(),
             },
             memories: description
                 .memories
@@ -295,12 +299,33 @@ entry! { sure
     }
 }
 
+impl Device {
+    pub(crate) fn belongs_to(&self, session: &Arc<Session>) {
+        let _ = self.session.set(Arc::downgrade(session));
+    }
+}
+
 entry! {
+    /// The session's view: what it holds, wherever that is now, and what it may hold.
     fn PJRT_Device_MemoryStats(args: PJRT_Device_MemoryStats_Args) {
-        args.handle::<Device>(|a| &a.device)?;
-        Err(unimplemented(
-            "PJRT_Device_MemoryStats is not supported by Salus yet; `salus ps` shows what each job \
-             holds",
-        ))
+        let device = args.handle::<Device>(|a| &a.device)?;
+        let session = device.session.get().and_then(Weak::upgrade);
+        let session = session.ok_or_else(|| invalid("the device's client has been destroyed"))?;
+        let usage = session.usage()?;
+        let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        args.put(|a| &a.bytes_in_use, number(usage.bytes))?;
+        args.put_optional(|a| &a.peak_bytes_in_use, number(usage.peak_bytes));
+        args.put_optional(|a| &a.peak_bytes_in_use_is_set, true);
+        args.put_optional(|a| &a.bytes_limit, number(usage.limit_bytes));
+        args.put_optional(|a| &a.bytes_limit_is_set, true);
+        args.put_optional(|a| &a.num_allocs_is_set, false);
+        args.put_optional(|a| &a.largest_alloc_size_is_set, false);
+        args.put_optional(|a| &a.bytes_reserved_is_set, false);
+        args.put_optional(|a| &a.peak_bytes_reserved_is_set, false);
+        args.put_optional(|a| &a.bytes_reservable_limit_is_set, false);
+        args.put_optional(|a| &a.largest_free_block_bytes_is_set, false);
+        args.put_optional(|a| &a.pool_bytes_is_set, false);
+        args.put_optional(|a| &a.peak_pool_bytes_is_set, false);
+        Ok(())
     }
 }

@@ -173,6 +173,12 @@ fn handle(session: &Session, frame: Received<FromService>) -> std::result::Resul
                 let _ = answer.send(Err(failed.error));
             }
         }
+        FromService::Usage(usage) => {
+            let answer = lock(&session.pending).questions.remove(&usage.request);
+            if let Some(answer) = answer {
+                let _ = answer.send(Ok(usage));
+            }
+        }
         FromService::Released(released) => {
             for region in &released.regions {
                 session.segments.released(session, region);

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use salus_channel::Outbox;
-use salus_wire::{Await, ToService};
+use salus_wire::{AskUsage, Await, ToService, Usage};
 
 use crate::dispatch;
 use crate::drops::Drops;
@@ -89,6 +89,7 @@ pub(crate) struct Pending {
     pub(crate) in_flight: u32,
     pub(crate) fetches: HashMap<u64, Fetch>,
     pub(crate) compilations: HashMap<u64, Sender<Compiled>>,
+    pub(crate) questions: HashMap<u64, Sender<Result<Usage>>>,
     /// Threads that sleep until there is room; without any, waking them is saved.
     sleepers: u32,
     /// Nothing is added any more.
@@ -288,6 +289,27 @@ impl Session {
         }
     }
 
+    /// Asks the service what this session holds.
+    pub(crate) fn usage(&self) -> Result<Usage> {
+        self.may_wait()?;
+        let request = self.next_ids(1);
+        let (sender, answer) = channel();
+        let mut pending = lock(&self.pending);
+        if !pending.closed {
+            pending.questions.insert(request, sender);
+        }
+        drop(pending);
+        if let Err(error) = self.send(AskUsage { request }) {
+            lock(&self.pending).questions.remove(&request);
+            return Err(error);
+        }
+        self.call_dispatcher();
+        // Every question is answered, at the latest when the session ends.
+        answer
+            .recv()
+            .unwrap_or_else(|_| Err(self.lost_error("the connection ended")))
+    }
+
     /// Asks the service to tell the end of an operation at once.
     pub(crate) fn ask(&self, operation: u64) {
         // If it cannot be sent, the session is lost and the operation ends with that.
@@ -338,8 +360,12 @@ impl Session {
         let operations = std::mem::take(&mut pending.operations);
         let fetches = std::mem::take(&mut pending.fetches);
         let compilations = std::mem::take(&mut pending.compilations);
+        let questions = std::mem::take(&mut pending.questions);
         self.made_room(pending);
         for (_, answer) in compilations {
+            let _ = answer.send(Err(error.clone()));
+        }
+        for (_, answer) in questions {
             let _ = answer.send(Err(error.clone()));
         }
         for (_, completion) in operations {

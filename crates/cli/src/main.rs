@@ -9,6 +9,7 @@ mod ask;
 mod background;
 mod bench;
 mod doctor;
+mod job;
 mod library;
 mod output;
 mod probe;
@@ -50,6 +51,10 @@ enum Command {
     Run(run::Arguments),
     /// Show the device and the sessions
     Ps(ps::Arguments),
+    /// Say why a job waits, and for whom
+    Explain(job::ExplainArguments),
+    /// Change a job while it runs
+    Job(job::Arguments),
     /// Show what is found, what is missing and what to do
     Doctor(doctor::Arguments),
     /// End the service
@@ -103,6 +108,8 @@ fn main() -> ExitCode {
         Command::Serve(arguments) => serve::serve(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Ps(arguments) => ps::ps(&arguments),
+        Command::Explain(arguments) => job::explain(&arguments),
+        Command::Job(arguments) => job::job(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Stop(arguments) => stop::stop(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),

@@ -12,6 +12,7 @@ wire_enum! {
         2 = Report,
         3 = CompilerJoined,
         4 = CompilerEnded,
+        5 = Limit,
     }
 }
 
@@ -50,6 +51,9 @@ wire_struct! {
     }
 
     Report { request: u64 }
+
+    /// A session's limit changes; answered by `Reported`.
+    Limit { request: u64, session: u64, memory_max: u64 }
 
     /// A compiler is ready; its socket comes with this frame.
     CompilerJoined { compiler: u64, pid: i32 }

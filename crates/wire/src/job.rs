@@ -22,6 +22,7 @@ wire_enum! {
         10 = Await,
         11 = DropArrays,
         12 = DropProgram,
+        13 = AskUsage,
     }
 }
 
@@ -37,6 +38,7 @@ wire_enum! {
         7 = Fetched,
         8 = Released,
         9 = ArrayFailed,
+        10 = Usage,
     }
 }
 
@@ -104,6 +106,9 @@ wire_struct! {
 
     DropProgram { program: u64 }
 
+    /// What does the session hold? Answered by `Usage`.
+    AskUsage { request: u64 }
+
     /// A session is open.
     Welcome {
         protocol: u32,
@@ -138,6 +143,9 @@ wire_struct! {
 
     /// An upload could not be made; launches that use it fail likewise.
     ArrayFailed { array: u64, error: Error }
+
+    /// What the session holds, on the device or paged out, held at most, and may hold.
+    Usage { request: u64, bytes: u64, peak_bytes: u64, limit_bytes: u64 }
 }
 
 /// How a fetched array is laid out.
@@ -179,6 +187,8 @@ pub enum Request {
     Stop,
     /// Stay as long as this connection does: a job is about to come.
     Hold,
+    /// A session may hold so many bytes from now on; 0 is no limit.
+    Limit { session: u64, memory_max: u64 },
 }
 
 impl Wire for Request {
@@ -189,6 +199,10 @@ impl Wire for Request {
             Self::Report => 1u8.put(out),
             Self::Stop => 2u8.put(out),
             Self::Hold => 3u8.put(out),
+            Self::Limit {
+                session,
+                memory_max,
+            } => (4u8, (*session, *memory_max)).put(out),
         }
     }
 
@@ -197,6 +211,10 @@ impl Wire for Request {
             1 => Ok(Self::Report),
             2 => Ok(Self::Stop),
             3 => Ok(Self::Hold),
+            4 => Ok(Self::Limit {
+                session: u64::take(reader, 0)?,
+                memory_max: u64::take(reader, 0)?,
+            }),
             n => Err(DecodeError(format!("{n} is not a request"))),
         }
     }

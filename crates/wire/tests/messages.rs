@@ -1,13 +1,13 @@
 //! Every message survives the wire, and no bytes make decoding panic or allocate without reason.
 
 use salus_wire::{
-    Adopt, ArrayFailed, Await, Command, Compile, CompileError, CompileFailed, CompileRequest,
-    CompileResult, Compiled, CompilerEnded, CompilerJoined, CompilerWanted, Completed, CopyArray,
-    Description, DropArrays, DropProgram, Error, Execute, Failed, Fetch, Fetched, Form,
-    FromCompiler, FromHost, FromService, Header, Hello, Memory, MemoryStats, Message, Output,
-    Reader, Refused, Region, Released, Report, Reported, Request, Segment, SegmentGone, Shape,
-    Signature, StoredProgram, ToCompiler, ToHost, ToService, Token, TokenError, Up, Upload, Value,
-    Welcome, Wire, decode_body, encode_frame, limits, version,
+    Adopt, ArrayFailed, AskUsage, Await, Command, Compile, CompileError, CompileFailed,
+    CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined, CompilerWanted,
+    Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute, Failed, Fetch,
+    Fetched, Form, FromCompiler, FromHost, FromService, Header, Hello, Limit, Memory, MemoryStats,
+    Message, Output, Reader, Refused, Region, Released, Report, Reported, Request, Segment,
+    SegmentGone, Shape, Signature, StoredProgram, ToCompiler, ToHost, ToService, Token, TokenError,
+    Up, Upload, Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
 };
 
 fn error() -> Error {
@@ -189,6 +189,15 @@ fn messages_of_jobs() {
         arrays: vec![1, 2, 3],
     });
     check::<M>(DropProgram { program: 4 });
+    check::<M>(AskUsage { request: 5 });
+    check::<M>(Command {
+        protocol_min: 1,
+        protocol_max: 1,
+        request: Request::Limit {
+            session: 7,
+            memory_max: 1 << 30,
+        },
+    });
 }
 
 #[test]
@@ -226,6 +235,12 @@ fn messages_to_jobs() {
         array: 1,
         error: error(),
     });
+    check::<M>(Usage {
+        request: 1,
+        bytes: 2,
+        peak_bytes: 3,
+        limit_bytes: 4,
+    });
 }
 
 #[test]
@@ -240,6 +255,11 @@ fn messages_inside_the_service() {
         memory_max: 1 << 40,
     });
     check::<ToHost>(Report { request: 1 });
+    check::<ToHost>(Limit {
+        request: 1,
+        session: 2,
+        memory_max: 3,
+    });
     check::<ToHost>(CompilerJoined {
         compiler: 1,
         pid: 5,

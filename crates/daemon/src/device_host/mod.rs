@@ -169,6 +169,15 @@ fn handle<D: Device>(
                 json,
             });
         }
+        (ToHost::Limit(limit), _) => {
+            let session = salus_engine::SessionId(limit.session);
+            let memory_max = Some(limit.memory_max).filter(|max| *max > 0);
+            host.scheduling.limit(session, memory_max);
+            supervisor.send(Reported {
+                request: limit.request,
+                json: report::text(host),
+            });
+        }
         (ToHost::CompilerJoined(joined), Some(descriptor)) => {
             compilers.joined(joined.compiler, descriptor.into());
         }

@@ -202,6 +202,11 @@ impl<D: Device> Operations<D> {
                 }
                 return Ok(());
             }
+            ToService::AskUsage(asked) => {
+                let usage = self.usage(asked.request);
+                self.session.send(&FromService::from(usage), None);
+                return Ok(());
+            }
             ToService::Await(awaited) => {
                 self.session.operation_awaited(awaited.operation);
                 return Ok(());
@@ -366,6 +371,20 @@ impl<D: Device> Operations<D> {
         self.held(*id).map_or(0, |held| held.absent_bytes())
     }
 
+    /// What the session holds now. Operations that still wait are not in it.
+    fn usage(&self, request: u64) -> salus_wire::Usage {
+        self.host.scheduling.look(|engine, _| {
+            let ledger = engine.ledger();
+            let holding = ledger.holding(self.session.id).copied().unwrap_or_default();
+            salus_wire::Usage {
+                request,
+                bytes: holding.total(),
+                peak_bytes: holding.peak_bytes,
+                limit_bytes: holding.memory_max.unwrap_or(ledger.room().device_bytes),
+            }
+        })
+    }
+
     /// Whether what the engine was asked for is a turn in a lane.
     pub(super) fn awaits_turn(&self) -> bool {
         matches!(self.announced, Some(salus_engine::Kind::Launch { .. }))
@@ -453,8 +472,8 @@ impl<D: Device> Operations<D> {
                 "`{name}` needs {} at once (arguments, outputs and scratch), and the device has {} \
                  to share: it can never run here\n\nhint: smaller batches or models need less; \
                  `salus serve --memory` sets the device's share",
-                show_bytes(needs_bytes),
-                show_bytes(room_bytes)
+                show_beside(needs_bytes, room_bytes),
+                show_beside(room_bytes, needs_bytes)
             ),
             Refusal::BeyondLimit {
                 needs_bytes,
@@ -462,8 +481,8 @@ impl<D: Device> Operations<D> {
             } => format!(
                 "`{name}` would hold {}, and its limit is {}\n\nhint: `salus job {} memory-max` \
                  changes the limit while it runs",
-                show_bytes(needs_bytes),
-                show_bytes(memory_max),
+                show_beside(needs_bytes, memory_max),
+                show_beside(memory_max, needs_bytes),
                 self.session.id.0
             ),
             Refusal::NoRoom {
@@ -681,11 +700,20 @@ impl<D: Device> Drop for Lent<D> {
     }
 }
 
-/// `1.3 GiB`, with as many digits as tell two sizes apart.
-fn show_bytes(bytes: u64) -> String {
+/// `1.30 GiB`.
+pub(super) fn show_bytes(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
         Some((name, unit)) => format!("{:.2} {name}", bytes as f64 / *unit as f64),
         None => format!("{bytes} B"),
     }
+}
+
+/// The first of two sizes that are compared: exact where they would look the same.
+fn show_beside(bytes: u64, other: u64) -> String {
+    let shown = show_bytes(bytes);
+    if bytes != other && shown == show_bytes(other) {
+        return format!("{bytes} B");
+    }
+    shown
 }

@@ -3,11 +3,13 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use salus_device::Device;
-use salus_engine::Duration;
+use salus_engine::{Duration, Engine, SessionId, Why};
 use salus_wire::limits;
 use serde_json::{Value, json};
 
 use super::Host;
+use super::operations::show_bytes;
+use super::session::Session;
 
 /// As it is sent: the sessions are left out, and that is said, where they do not fit a frame.
 pub(super) fn text<D: Device>(host: &Host<D>) -> String {
@@ -55,6 +57,7 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "memory_max_bytes": holding.memory_max,
             "moved_bytes": session.moved_bytes.load(Relaxed),
             "programs": session.usage.programs.load(Relaxed),
+            "why": why(session, engine),
         }));
     });
     let (major, minor) = description.api_version;
@@ -101,4 +104,41 @@ fn json<D: Device>(host: &Host<D>) -> Value {
 
 fn milliseconds(time: Duration) -> f64 {
     time.0 as f64 / 1e6
+}
+
+/// What keeps the session from running, in one sentence with the numbers.
+fn why<D: Device>(session: &Session<D>, engine: &Engine) -> String {
+    let named = |id: Option<SessionId>| match id {
+        Some(id) => format!("session {}", id.0),
+        None => "another session".into(),
+    };
+    match engine.why(session.id) {
+        None => "it is gone".into(),
+        Some(Why::AtWork) => "it asks for nothing: its own program works or waits".into(),
+        Some(Why::Running) => "an iteration of it runs".into(),
+        Some(Why::Turn { ahead }) => {
+            format!("it waits for its turn: {ahead} iterations are handed to its lane already")
+        }
+        Some(Why::Memory {
+            needs_bytes,
+            free_bytes,
+            first,
+        }) => {
+            let before = match first {
+                Some(id) => format!(", and session {} is served first", id.0),
+                None => ": others are paged out for it when their stay is over".into(),
+            };
+            format!(
+                "it waits for memory: it needs {} more and {} of the device are free{before}",
+                show_bytes(needs_bytes),
+                show_bytes(free_bytes)
+            )
+        }
+        Some(Why::Leaving { claimant }) => {
+            format!(
+                "its arrays go to host memory to make room for {}",
+                named(claimant)
+            )
+        }
+    }
 }

@@ -112,6 +112,18 @@ impl<D: Device> Scheduling<D> {
         }
     }
 
+    /// Changes what a session may hold; one that is gone holds nothing.
+    pub(super) fn limit(&self, session: SessionId, memory_max: Option<u64>) {
+        let mut state = self.lock();
+        if state.sessions.contains_key(&session) {
+            let limited = Event::Limited {
+                session,
+                memory_max,
+            };
+            self.decide(&mut state, limited, None);
+        }
+    }
+
     /// Looks at the engine and its sessions.
     pub(super) fn look<R>(&self, look: impl FnOnce(&Engine, Time) -> R) -> R {
         let state = self.lock();

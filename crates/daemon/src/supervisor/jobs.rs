@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use salus_wire::{Adopt, Answer, Command, FromService, Hello, Report, Request, limits};
+use salus_wire::{Adopt, Answer, Command, FromService, Hello, Limit, Report, Request, limits};
 
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
@@ -183,6 +183,10 @@ impl Supervisor {
             Request::Report => self.on_report(id, now),
             Request::Stop => self.on_stop(id, now),
             Request::Hold => self.on_hold(id, now),
+            Request::Limit {
+                session,
+                memory_max,
+            } => self.on_limit(id, session, memory_max, now),
         }
     }
 
@@ -216,6 +220,43 @@ impl Supervisor {
         match answer(&merge(from_host, &self.sessions, &service, now)) {
             Ok(report) => self.connections.answer(id, report, false, now),
             Err(error) => self.connections.refuse(id, error),
+        }
+    }
+
+    /// Its owner and those who rule the service may change what a session may hold.
+    fn on_limit(&mut self, id: u64, session: u64, memory_max: u64, now: Instant) {
+        let Some(Peer { uid, .. }) = self.connections.get(id).map(|c| c.peer) else {
+            return;
+        };
+        let refused = match self.sessions.get(&session) {
+            None => Some(refusal(
+                code::INVALID_ARGUMENT,
+                format!("there is no session {session}; `salus ps` shows those that are open"),
+            )),
+            Some(card) if self.gate.rules(uid) || card.user == name_of(uid) => None,
+            Some(card) => Some(refusal(
+                code::PERMISSION_DENIED,
+                format!("{} is not {}'s", card.label(session), name_of(uid)),
+            )),
+        };
+        if let Some(error) = refused {
+            return self.connections.refuse(id, error);
+        }
+        match &mut self.host {
+            Some(host) if host.is_open() => {
+                self.last_request += 1;
+                let request = self.last_request;
+                let limit = Limit {
+                    request,
+                    session,
+                    memory_max,
+                };
+                host.send(limit, None);
+                if let Some(connection) = self.connections.get(id) {
+                    connection.enter(Stage::Reporting { request }, now);
+                }
+            }
+            _ => self.report(id, Err("not answering"), now),
         }
     }
 

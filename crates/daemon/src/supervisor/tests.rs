@@ -230,6 +230,35 @@ fn stop_names_the_sessions_that_were_open() {
 }
 
 #[test]
+fn what_a_session_may_hold_is_changed_by_its_number() {
+    let service = start("works").until_ready();
+    let job = service.job("train.py");
+    let session = welcome(&job).session;
+    let limit = |session| Request::Limit {
+        session,
+        memory_max: 4096,
+    };
+    service.command(limit(session));
+    let report = service.report();
+    assert_eq!(
+        report["events"][0],
+        format!("session {session} may hold 4096")
+    );
+    let stranger = service.connect();
+    let command = Command {
+        protocol_min: 1,
+        protocol_max: 1,
+        request: limit(77),
+    };
+    send_all(&stranger, &ToService::from(command), None).expect("it reads");
+    assert_eq!(
+        refusal_of(&stranger).message,
+        "there is no session 77; `salus ps` shows those that are open"
+    );
+    service.stop();
+}
+
+#[test]
 fn those_who_send_garbage_or_nothing_disturb_nobody() {
     let service = start("works").until_ready();
     let silent: Vec<_> = (0..20).map(|_| service.connect()).collect();

@@ -121,6 +121,16 @@ fn listen(control: &Control, mute: bool) {
                     json: json.to_string(),
                 });
             }
+            (ToHost::Limit(limit), _) => {
+                events.push(format!(
+                    "session {} may hold {}",
+                    limit.session, limit.memory_max
+                ));
+                control.send(Reported {
+                    request: limit.request,
+                    json: "{}".into(),
+                });
+            }
             (ToHost::CompilerJoined(joined), Some(socket)) => {
                 events.push(format!("compiler {} joined", joined.compiler));
                 UnixStream::from(socket)
