@@ -7,11 +7,13 @@
 //! Not here: time, sockets, locks, floats, hash order (`clippy.toml` bans them).
 
 mod accounts;
+mod claim;
 mod engine;
 mod explain;
 mod lanes;
 mod ledger;
 mod residency;
+mod serving;
 mod time;
 
 pub use accounts::Account;
