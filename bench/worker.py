@@ -286,6 +286,53 @@ def transfers(mebibytes):
         }
 
 
+def holder(mebibytes, arrays, waits):
+    """A job whose state is so large, in as many arrays as a model has, and that takes it over in
+    place each step; if it waits, then as long on its host as its steps take alone.
+
+    Blocks are counted in steps here, not in seconds.
+    """
+    import functools
+
+    import jax
+    import jax.numpy as jnp
+
+    columns = 1024
+    # A few large arrays and many small ones, as layers have weights and biases.
+    rows = mebibytes * (1 << 20) // 4 // columns
+    small = [8] * (arrays // 2)
+    large = [(rows - sum(small)) // (arrays - len(small))] * (arrays - len(small))
+
+    @jax.jit
+    def start():
+        return [jnp.full((n, columns), 1e-3 * i) for i, n in enumerate(small + large)]
+
+    @functools.partial(jax.jit, donate_argnums=0)
+    def step(state):
+        # Some arithmetic on each number, so that a step is more than a copy.
+        new = [jnp.tanh(a * 0.9 + 0.1) for a in state]
+        return new, new[0][0, 0]
+
+    state = start()
+    for _ in range(3):
+        state, last = step(state)
+    last.block_until_ready()
+    begun = clock()
+    for _ in range(3):
+        state, last = step(state)
+        last.block_until_ready()
+    alone = (clock() - begun) / 3
+    steps = yield {"arrays": arrays, "step_us": alone * 1e6}
+    while True:
+        begun = clock()
+        for _ in range(int(steps)):
+            state, last = step(state)
+            last.block_until_ready()
+            if waits:
+                time.sleep(alone)
+        steps = yield {"seconds": clock() - begun, "last": float(last)}
+
+
 def median(values):
     ordered = sorted(values)
     half = len(ordered) // 2
@@ -304,6 +351,9 @@ ROWS = {
     "read_1ms": lambda: read_each_step("mlp_1ms", warm_steps=50),
     "execute": lambda: asynchronous_execute("transformer_3ms"),
     "transfer": lambda: transfers(64),
+    "hold_60": lambda: holder(60, arrays=40, waits=False),
+    "hold_60_wait": lambda: holder(60, arrays=40, waits=True),
+    "hold_240": lambda: holder(236, arrays=120, waits=False),
 }
 
 # ---------------------------------------------------------------- commands

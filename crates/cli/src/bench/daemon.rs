@@ -34,6 +34,11 @@ pub(super) struct Memory {
 impl Daemon {
     /// Starts one with an empty cache and waits until it serves.
     pub(super) fn start(setup: &Setup) -> Result<Self, Problem> {
+        Self::start_with(setup, &[])
+    }
+
+    /// The same, with more of the options of `salus serve`.
+    pub(super) fn start_with(setup: &Setup, options: &[&str]) -> Result<Self, Problem> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let directory = setup.scratch.directory(&format!("d{number}"))?;
@@ -49,6 +54,7 @@ impl Daemon {
                 .arg(&setup.plugin)
                 .arg("--config")
                 .arg(&setup.config)
+                .args(options)
                 .env("SALUS_CACHE_DIR", directory.join("cache"))
                 .env("PJRT_NPROC", setup.pool.to_string())
                 .stdout(Stdio::piped());

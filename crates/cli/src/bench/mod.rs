@@ -15,6 +15,7 @@ mod idle;
 mod lines;
 mod machine;
 mod overhead;
+mod paging;
 mod peers;
 mod process;
 mod progress;
@@ -44,6 +45,9 @@ enum What {
     /// Compare the same work directly on the plugin and through Salus
     Overhead(overhead::Arguments),
 
+    /// Let jobs that do not fit the device together run one after another and at once
+    Paging(paging::Arguments),
+
     /// A part of `salus bench`
     #[command(hide = true)]
     Peer(peers::Arguments),
@@ -52,6 +56,7 @@ enum What {
 pub(crate) fn bench(arguments: &Arguments) -> Outcome {
     match &arguments.what {
         What::Overhead(arguments) => overhead::overhead(arguments),
+        What::Paging(arguments) => paging::paging(arguments),
         What::Peer(arguments) => peers::peer(arguments),
     }
 }

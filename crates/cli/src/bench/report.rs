@@ -122,7 +122,7 @@ between two copies). Met, missed: the whole interval is on that side of the targ
 there were fewer than 6 rounds, or other processes disturbed more than half of them.
 ";
 
-fn header(machine: &Value) -> String {
+pub(super) fn header(machine: &Value) -> String {
     let field = |key: &str| match &machine[key] {
         Value::String(text) => text.clone(),
         Value::Null => "unknown".into(),

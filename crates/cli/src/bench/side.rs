@@ -34,7 +34,7 @@ pub(super) struct Sides {
     _daemon: Daemon,
 }
 
-struct Side {
+pub(super) struct Side {
     name: &'static str,
     process: Kept,
     commands: ChildStdin,
@@ -91,7 +91,7 @@ impl Sides {
 }
 
 impl Side {
-    fn start(setup: &Setup, name: &'static str, route: &Route) -> Result<Self, Problem> {
+    pub(super) fn start(setup: &Setup, name: &'static str, route: &Route) -> Result<Self, Problem> {
         let mut process = setup.start(name, route, &["serve"])?;
         let (Some(commands), Some(answers)) =
             (process.child.stdin.take(), process.child.stdout.take())
@@ -106,10 +106,19 @@ impl Side {
         })
     }
 
-    fn ask(&mut self, command: &Value, patience: Duration) -> Result<Value, Problem> {
-        let asked = writeln!(self.commands, "{command}").and_then(|()| self.commands.flush());
-        let answer = asked.and_then(|()| self.answers.next(patience));
-        let what = match answer {
+    pub(super) fn ask(&mut self, command: &Value, patience: Duration) -> Result<Value, Problem> {
+        self.tell(command)?;
+        self.hear(command, patience)
+    }
+
+    pub(super) fn tell(&mut self, command: &Value) -> Result<(), Problem> {
+        let told = writeln!(self.commands, "{command}").and_then(|()| self.commands.flush());
+        told.map_err(|e| self.failed(command, &e.to_string()))
+    }
+
+    /// The answer to the command that was told.
+    pub(super) fn hear(&mut self, command: &Value, patience: Duration) -> Result<Value, Problem> {
+        let what = match self.answers.next(patience) {
             Ok(line) => match serde_json::from_str::<Value>(&line) {
                 Ok(answer) if answer.get("error").is_none() => return Ok(answer),
                 Ok(answer) => answer["error"].as_str().unwrap_or("?").to_owned(),
@@ -117,9 +126,12 @@ impl Side {
             },
             Err(e) => e.to_string(),
         };
+        Err(self.failed(command, &what))
+    }
+
+    fn failed(&mut self, command: &Value, what: &str) -> Problem {
         let side = self.name;
-        Err(self
-            .process
-            .problem(&format!("the side `{side}` did not do {command}: {what}")))
+        self.process
+            .problem(&format!("the side `{side}` did not do {command}: {what}"))
     }
 }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::time::Duration;
 
 use salus_device::{Device, Shape};
 use salus_engine::{Event, SessionId};
@@ -21,6 +22,34 @@ pub(crate) struct Usage {
     /// The largest scratch of a program that it ran.
     pub(crate) scratch_bytes: AtomicU64,
     pub(crate) programs: AtomicU64,
+}
+
+/// What moving a session's arrays came to so far, for `salus ps`.
+#[derive(Debug, Default)]
+pub(crate) struct Moves {
+    pub(crate) out_bytes: AtomicU64,
+    /// Of those, bytes that had to be copied.
+    pub(crate) copied_bytes: AtomicU64,
+    pub(crate) out_ns: AtomicU64,
+    pub(crate) in_bytes: AtomicU64,
+    pub(crate) in_ns: AtomicU64,
+}
+
+impl Moves {
+    pub(super) fn out(&self, bytes: u64, copied: u64, took: Duration) {
+        self.out_bytes.fetch_add(bytes, Relaxed);
+        self.copied_bytes.fetch_add(copied, Relaxed);
+        self.out_ns.fetch_add(nanoseconds(took), Relaxed);
+    }
+
+    pub(super) fn back(&self, bytes: u64, took: Duration) {
+        self.in_bytes.fetch_add(bytes, Relaxed);
+        self.in_ns.fetch_add(nanoseconds(took), Relaxed);
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Bytes that the engine reserved for a session.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::mpsc;
+use std::time::Instant;
 
 use salus_device::{Device, HostMemory, HostTarget, ReadForm, host_bytes, is_sub_byte};
 use salus_engine::Event;
@@ -32,8 +33,10 @@ impl<D: Device> Operations<D> {
             needed = launch.arguments().to_vec();
             needed.sort_unstable();
         }
+        let begun = Instant::now();
         let chosen = self.choose(wanted, &needed);
-        let bytes = self.move_out(chosen);
+        let (bytes, copied) = self.move_out(chosen);
+        self.session.moves.out(bytes, copied, begun.elapsed());
         let mut absent_bytes = 0;
         match &mut head {
             Some(Operation::Launch(launch)) if self.announced.is_some() => {
@@ -85,8 +88,8 @@ impl<D: Device> Operations<D> {
         plain && free && in_default && entry.charge.bytes() > 0 && is_ready(entry)
     }
 
-    /// Returns the bytes that are now on the host.
-    fn move_out(&mut self, ids: Vec<u64>) -> u64 {
+    /// Returns the bytes that are now on the host, and those that were copied for it.
+    fn move_out(&mut self, ids: Vec<u64>) -> (u64, u64) {
         let mut leaving = Vec::new();
         let mut offset = 0;
         for id in ids {
@@ -118,7 +121,7 @@ impl<D: Device> Operations<D> {
             Ok(slab) => slab,
             Err(e) => {
                 eprintln!("salus device host: no host memory for {offset} bytes: {e}");
-                return 0;
+                return (0, 0);
             }
         };
         let (told, ends) = mpsc::channel();
@@ -166,9 +169,8 @@ impl<D: Device> Operations<D> {
             };
             self.put(one.id, Slot::Paged(Arc::new(page)));
         }
-        self.session.paged_out(bytes);
         heap::trim(offset);
-        bytes
+        (bytes, offset)
     }
 
     /// Brings an array back; the engine has reserved its room.
@@ -177,6 +179,7 @@ impl<D: Device> Operations<D> {
             Some(Slot::Paged(page)) => Arc::clone(page),
             _ => return self.slot(id),
         };
+        let begun = Instant::now();
         let host = HostMemory {
             address: page.place.address(),
             len: page.place.len(),
@@ -191,6 +194,7 @@ impl<D: Device> Operations<D> {
                     shape: page.shape.clone(),
                     memory: self.host.device.description().default_memory,
                 };
+                self.session.moves.back(charge.bytes(), begun.elapsed());
                 let entry = Entry::new(array, kind, charge, Some(page.place.clone()));
                 self.put(id, Slot::Live(Arc::clone(&entry)));
                 Ok(entry)

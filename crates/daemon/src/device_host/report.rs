@@ -1,5 +1,6 @@
 //! What `salus ps` shows: the device and its sessions, now.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use salus_device::Device;
@@ -8,6 +9,7 @@ use salus_wire::limits;
 use serde_json::{Value, json};
 
 use super::Host;
+use super::arrays::Moves;
 use super::operations::show_bytes;
 use super::session::Session;
 
@@ -55,7 +57,7 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "scratch_bytes": session.usage.scratch_bytes.load(Relaxed),
             "peak_bytes": holding.peak_bytes,
             "memory_max_bytes": holding.memory_max,
-            "moved_bytes": session.moved_bytes.load(Relaxed),
+            "moves": moves(&session.moves),
             "programs": session.usage.programs.load(Relaxed),
             "why": why(session, engine),
         }));
@@ -104,6 +106,17 @@ fn json<D: Device>(host: &Host<D>) -> Value {
 
 fn milliseconds(time: Duration) -> f64 {
     time.0 as f64 / 1e6
+}
+
+fn moves(moves: &Moves) -> Value {
+    let ms = |ns: &AtomicU64| ns.load(Relaxed) as f64 / 1e6;
+    json!({
+        "out_bytes": moves.out_bytes.load(Relaxed),
+        "copied_bytes": moves.copied_bytes.load(Relaxed),
+        "out_ms": ms(&moves.out_ns),
+        "in_bytes": moves.in_bytes.load(Relaxed),
+        "in_ms": ms(&moves.in_ns),
+    })
 }
 
 /// What keeps the session from running, in one sentence with the numbers.

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use salus_wire::{
 };
 
 use super::Host;
-use super::arrays::Usage;
+use super::arrays::{Moves, Usage};
 use super::heap;
 use super::operations::Operations;
 use super::outgoing::{Outgoing, Rest};
@@ -40,8 +40,7 @@ pub(crate) struct Session<D: Device> {
     pub(crate) usage: Usage,
     /// The most that it may hold, from its start.
     pub(crate) memory_max: Option<u64>,
-    /// All that was ever moved to the host.
-    pub(crate) moved_bytes: AtomicU64,
+    pub(crate) moves: Moves,
     socket: UnixStream,
     wake: OwnedFd,
     closing: AtomicBool,
@@ -98,7 +97,7 @@ impl<D: Device> Session<D> {
             },
             usage: Usage::default(),
             memory_max: Some(adopt.memory_max).filter(|max| *max > 0),
-            moved_bytes: AtomicU64::new(0),
+            moves: Moves::default(),
             socket,
             wake,
             closing: AtomicBool::new(false),
@@ -271,10 +270,6 @@ impl<D: Device> Session<D> {
         let held = |engine: &Engine, _| engine.ledger().holding(self.id).copied();
         let holding = self.host.scheduling.look(held);
         holding.map_or(0, |holding| holding.resident_bytes)
-    }
-
-    pub(super) fn paged_out(&self, bytes: u64) {
-        self.moved_bytes.fetch_add(bytes, Relaxed);
     }
 
     pub(super) fn take_ended(&self) -> Vec<u64> {

@@ -1,0 +1,261 @@
+//! `salus bench paging`: jobs that do not fit the device together.
+//!
+//! The same processes do the same steps twice in each round: one after the other, and all at once.
+//! Started and compiled beforehand, so that only steps and moves are timed. What moves cost is told
+//! by the service, and held against plain copies of as many bytes.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use salus_daemon::config::Problem;
+use salus_wire::Request;
+use serde_json::{Value, json};
+
+use super::daemon::Daemon;
+use super::machine;
+use super::report;
+use super::setup::{Route, Setup};
+use super::side::Side;
+use super::stats::median;
+use crate::{Format, Outcome, ask, output, units};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How to print it; `json` has every number
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Few jobs and one round: shows that everything runs, resolves nothing
+    #[arg(long)]
+    quick: bool,
+    /// Run these only
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
+    only: Vec<String>,
+    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
+    /// this program, else python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+}
+
+/// Jobs that are alike.
+struct Scenario {
+    name: &'static str,
+    what: &'static str,
+    /// Of `worker.py`.
+    row: &'static str,
+    jobs: usize,
+    steps: u32,
+    memory_mib: u64,
+    target: f64,
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "thirty_waiting",
+        what: "30 jobs, 2.5 x the device, half of each job's time is waiting on its host",
+        row: "hold_60_wait",
+        jobs: 30,
+        steps: 20,
+        memory_mib: 720,
+        target: 1.0,
+    },
+    Scenario {
+        name: "thirty",
+        what: "30 jobs, 2.5 x the device, all device time",
+        row: "hold_60",
+        jobs: 30,
+        steps: 20,
+        memory_mib: 720,
+        target: 1.15,
+    },
+    Scenario {
+        name: "two",
+        what: "2 jobs, 1.9 x the device",
+        row: "hold_240",
+        jobs: 2,
+        steps: 60,
+        memory_mib: 256,
+        target: 1.15,
+    },
+];
+
+/// Import, compilation and the first step of many processes on few cores.
+const PREPARE_TIME: Duration = Duration::from_secs(600);
+const RUN_TIME: Duration = Duration::from_secs(600);
+
+struct Jobs {
+    all: Vec<Side>,
+    daemon: Daemon,
+}
+
+pub(super) fn paging(arguments: &Arguments) -> Outcome {
+    let setup = Setup::find(arguments.python.as_deref())?;
+    let wanted = |s: &&Scenario| {
+        arguments.only.is_empty() || arguments.only.iter().any(|name| name == s.name)
+    };
+    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
+        return Err(Problem::new("there is no such scenario")
+            .hint(format!("there are {}", names.join(", "))));
+    }
+    let copy = copy_bytes_per_second();
+    let mut findings = Vec::new();
+    for (n, scenario) in chosen.iter().enumerate() {
+        output::say(&format!(
+            "scenario {} of {}: {}",
+            n + 1,
+            chosen.len(),
+            scenario.what
+        ));
+        findings.push(measure(&setup, scenario, arguments.quick, copy)?);
+    }
+    let found = json!({
+        "machine": machine::description(&setup),
+        "copy_bytes_per_second": copy,
+        "scenarios": findings,
+    });
+    output::data(&match arguments.output {
+        Format::Json => format!("{found:#}\n"),
+        Format::Table => table(&found),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(setup: &Setup, scenario: &Scenario, quick: bool, copy: f64) -> Result<Value, Problem> {
+    let (count, rounds) = match quick {
+        true => (scenario.jobs.min(4), 1),
+        false => (scenario.jobs, 3),
+    };
+    let memory_mib = scenario.memory_mib * count as u64 / scenario.jobs as u64;
+    let memory = format!("{memory_mib}MiB");
+    let daemon = Daemon::start_with(setup, &["--memory", &memory])?;
+    let route = Route::Salus(daemon.socket().to_owned());
+    let mut jobs = Jobs {
+        all: Vec::new(),
+        daemon,
+    };
+    for _ in 0..count {
+        jobs.all.push(Side::start(setup, "job", &route)?);
+    }
+    jobs.each(
+        &json!({ "do": "prepare", "row": scenario.row }),
+        PREPARE_TIME,
+    )?;
+    let steps = json!({ "do": "block", "row": scenario.row, "seconds": scenario.steps });
+    let (mut serial, mut together) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let begun = Instant::now();
+        for job in &mut jobs.all {
+            job.ask(&steps, RUN_TIME)?;
+        }
+        serial.push(begun.elapsed().as_secs_f64());
+        let begun = Instant::now();
+        jobs.each(&steps, RUN_TIME)?;
+        together.push(begun.elapsed().as_secs_f64());
+        output::say(&format!("round {} of {rounds}", round + 1));
+    }
+    let report = jobs.report()?;
+    let ratios = serial.iter().zip(&together).map(|(s, t)| t / s);
+    let sum = |key: &str| -> f64 {
+        let sessions = report["sessions"].as_array();
+        let values = sessions
+            .into_iter()
+            .flatten()
+            .map(|s| s["moves"][key].as_f64());
+        values.flatten().sum()
+    };
+    // Bytes that really were copied; the others stayed where they were.
+    let price = |bytes: f64, ms: f64| (bytes > 0.0).then(|| ms / 1e3 / (bytes / copy));
+    Ok(json!({
+        "name": scenario.name,
+        "what": scenario.what,
+        "jobs": count,
+        "device_bytes": memory_mib << 20,
+        "steps": scenario.steps,
+        "serial_s": serial,
+        "together_s": together,
+        "ratio": median(ratios),
+        "target": scenario.target,
+        "out_bytes": sum("out_bytes"),
+        "copied_bytes": sum("copied_bytes"),
+        "in_bytes": sum("in_bytes"),
+        "out_in_copies": price(sum("out_bytes"), sum("out_ms")),
+        "in_in_copies": price(sum("in_bytes"), sum("in_ms")),
+        "peak_bytes": report["device"]["peak_bytes"],
+    }))
+}
+
+impl Jobs {
+    /// Asks all at once and waits for all.
+    fn each(&mut self, command: &Value, patience: Duration) -> Result<(), Problem> {
+        for job in &mut self.all {
+            job.tell(command)?;
+        }
+        for job in &mut self.all {
+            job.hear(command, patience)?;
+        }
+        Ok(())
+    }
+
+    fn report(&self) -> Result<Value, Problem> {
+        let answered = ask::ask(self.daemon.socket(), Request::Report)?;
+        answered
+            .map(|answered| answered.json)
+            .ok_or_else(|| Problem::new("the bench's service is gone"))
+    }
+}
+
+/// What a warm copy of many bytes makes here.
+fn copy_bytes_per_second() -> f64 {
+    const BYTES: usize = 256 << 20;
+    let from = vec![1u8; BYTES];
+    let mut to = vec![0u8; BYTES];
+    let copies = (0..5).map(|_| {
+        let begun = Instant::now();
+        to.copy_from_slice(std::hint::black_box(&from));
+        std::hint::black_box(&mut to);
+        begun.elapsed().as_secs_f64()
+    });
+    BYTES as f64 / median(copies.collect::<Vec<_>>().into_iter())
+}
+
+fn table(found: &Value) -> String {
+    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+    let middle = |value: &Value| {
+        let values = value.as_array().into_iter().flatten();
+        median(values.filter_map(Value::as_f64))
+    };
+    let bytes = |value: &Value| units::bytes(number(value) as u64);
+    let mut out = format!(
+        "{}one copy makes {}/s\n\n",
+        report::header(&found["machine"]),
+        bytes(&found["copy_bytes_per_second"])
+    );
+    for one in found["scenarios"].as_array().into_iter().flatten() {
+        let (ratio, target) = (number(&one["ratio"]), number(&one["target"]));
+        let verdict = if ratio <= target { "met" } else { "missed" };
+        let price = |key: &str| match one[key].as_f64() {
+            Some(price) => format!("{price:.2}"),
+            None => "-".into(),
+        };
+        out.push_str(&format!(
+            "{}: {}\n    all at once {:.2} s, one after another {:.2} s: {ratio:.3} (at most \
+             {target}, {verdict})\n    out {} (of which {} copied) at {} copies, in {} at {} \
+             copies; peak {} of {}\n",
+            one["name"].as_str().unwrap_or("?"),
+            one["what"].as_str().unwrap_or("?"),
+            middle(&one["together_s"]),
+            middle(&one["serial_s"]),
+            bytes(&one["out_bytes"]),
+            bytes(&one["copied_bytes"]),
+            price("out_in_copies"),
+            bytes(&one["in_bytes"]),
+            price("in_in_copies"),
+            bytes(&one["peak_bytes"]),
+            bytes(&one["device_bytes"]),
+        ));
+    }
+    out
+}
