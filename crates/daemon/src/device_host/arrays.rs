@@ -113,6 +113,8 @@ impl<D: Device> Drop for Charge<D> {
 pub(crate) struct Entry<D: Device> {
     pub(crate) array: D::Array,
     pub(crate) kind: Kind<D>,
+    /// Whose programs may use it.
+    pub(super) lane: u32,
     bytes: u64,
     pub(super) charge: Charge<D>,
     /// Copies to the host under way: a launch must not overwrite what they read.
@@ -140,6 +142,7 @@ impl<D: Device> Entry<D> {
     pub(super) fn new(
         array: D::Array,
         kind: Kind<D>,
+        lane: u32,
         charge: Charge<D>,
         home: Option<Place>,
     ) -> Arc<Self> {
@@ -147,6 +150,7 @@ impl<D: Device> Entry<D> {
             bytes: charge.host.device.array_bytes(&array),
             array,
             kind,
+            lane,
             charge,
             readers: AtomicU32::new(0),
             home,

@@ -190,7 +190,9 @@ impl<D: Device> Launch<D> {
             Ok((arguments, outputs))
         });
         match launched {
-            Ok((arguments, outputs)) => self.started(operations, &arguments, outputs, charges),
+            Ok((arguments, outputs)) => {
+                self.started(operations, lane, &arguments, outputs, charges);
+            }
             Err(error) => {
                 drop(charges);
                 self.poison(operations, &error);
@@ -210,7 +212,12 @@ impl<D: Device> Launch<D> {
         held.into_iter()
             .zip(ids)
             .map(|(held, &id)| match held {
-                Held::Live(entry) => Ok(entry),
+                Held::Live(entry) if entry.lane == lane => Ok(entry),
+                // The same argument twice: it was carried over with the first.
+                Held::Live(_) if operations.slot(id).is_ok_and(|e| e.lane == lane) => {
+                    operations.slot(id)
+                }
+                Held::Live(entry) => operations.carry_over(id, &entry, lane),
                 Held::Paged(_) => operations.bring_in(id, lane),
             })
             .collect()
@@ -220,6 +227,7 @@ impl<D: Device> Launch<D> {
     fn started(
         self,
         operations: &mut Operations<D>,
+        lane: u32,
         arguments: &[Arc<Entry<D>>],
         outputs: Vec<D::Array>,
         charges: Vec<Option<Charge<D>>>,
@@ -250,7 +258,7 @@ impl<D: Device> Launch<D> {
                     None,
                 ),
             };
-            let entry = Entry::new(array, kind, charge, home);
+            let entry = Entry::new(array, kind, lane, charge, home);
             operations.put(self.execute.first_output + index as u64, Slot::Live(entry));
         }
     }

@@ -18,6 +18,7 @@ mod pages;
 mod paging;
 mod programs;
 mod read;
+mod reality;
 mod report;
 mod scheduling;
 mod session;
@@ -48,6 +49,7 @@ pub(crate) struct Host<D: Device> {
     pub(crate) programs: Arc<Programs<D>>,
     /// Host memory for arrays that were paged out.
     pub(crate) pages: Arc<pages::Pool>,
+    pub(crate) reality: reality::Reality,
     pub(crate) supervisor: Supervisor,
 }
 
@@ -55,6 +57,15 @@ pub(crate) struct Host<D: Device> {
 const PAGES_KEPT: u64 = 4;
 
 impl<D: Device> Host<D> {
+    /// What the device holds beyond what the ledger says, if it tells; a large drift is logged.
+    fn drift_bytes(&self) -> Option<u64> {
+        let known = self.scheduling.look(|engine, _| {
+            let ledger = engine.ledger();
+            ledger.resident_bytes() + ledger.scratch_bytes()
+        });
+        self.reality.drift_bytes(known)
+    }
+
     /// Starts the thread that wakes the engine.
     fn keep_time(self: &Arc<Self>) -> std::io::Result<()> {
         let host = Arc::clone(self);
@@ -124,6 +135,10 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         device,
         programs,
         pages: pages::Pool::new(room.host_bytes / PAGES_KEPT),
+        reality: reality::Reality::new(
+            description.on_host,
+            description.capacity_bytes - room.device_bytes,
+        ),
         supervisor: supervisor.clone(),
     });
     if let Err(e) = host.keep_time() {

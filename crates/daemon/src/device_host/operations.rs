@@ -397,7 +397,7 @@ impl<D: Device> Operations<D> {
                 shape,
                 memory,
                 data,
-            } => self.upload(array, shape, self.memory_of(lane, memory), memory, data),
+            } => self.upload(array, shape, lane, memory, data),
             Operation::Launch(launch) => launch.start(self, lane),
             Operation::Copy {
                 operation,
@@ -568,8 +568,7 @@ impl<D: Device> Operations<D> {
         })
     }
 
-    /// `on_device` is the memory's number among those of all lanes.
-    fn upload(&mut self, array: u64, mut shape: Shape, on_device: u32, memory: u32, data: Range) {
+    fn upload(&mut self, array: u64, mut shape: Shape, lane: u32, memory: u32, data: Range) {
         let bytes = host_bytes(&shape).unwrap_or(0) as u64;
         let charge = Charge::on_device(&self.host, self.session.id, bytes);
         normalize(&mut shape);
@@ -581,9 +580,10 @@ impl<D: Device> Operations<D> {
                 data,
             }),
         };
-        match self.host.device.upload(host, &shape, on_device) {
+        let target = self.memory_of(lane, memory);
+        match self.host.device.upload(host, &shape, target) {
             Ok(made) => {
-                let entry = Entry::new(made, Kind::Own { shape, memory }, charge, None);
+                let entry = Entry::new(made, Kind::Own { shape, memory }, lane, charge, None);
                 self.put(array, Slot::Live(entry));
             }
             Err(error) => self.upload_failed(array, error),
@@ -606,7 +606,8 @@ impl<D: Device> Operations<D> {
             let target = self.memory_of(lane, memory);
             let made = self.host.device.copy_to_memory(&from.array, target)?;
             let shape = from.shape().clone();
-            Ok(Entry::new(made, Kind::Own { shape, memory }, charge, None))
+            let kind = Kind::Own { shape, memory };
+            Ok(Entry::new(made, kind, lane, charge, None))
         });
         match made {
             Ok(entry) => {

@@ -195,7 +195,7 @@ impl<D: Device> Operations<D> {
                     memory: self.host.device.description().default_memory,
                 };
                 self.session.moves.back(charge.bytes(), begun.elapsed());
-                let entry = Entry::new(array, kind, charge, Some(page.place.clone()));
+                let entry = Entry::new(array, kind, lane, charge, Some(page.place.clone()));
                 self.put(id, Slot::Live(Arc::clone(&entry)));
                 Ok(entry)
             }
@@ -204,6 +204,25 @@ impl<D: Device> Operations<D> {
                 Err(error)
             }
         }
+    }
+
+    /// An array that stayed behind when its session went to another lane, because it could not be
+    /// moved or has no bytes.
+    pub(super) fn carry_over(
+        &mut self,
+        id: u64,
+        entry: &Entry<D>,
+        lane: u32,
+    ) -> Result<Arc<Entry<D>>, Error> {
+        let memory = self.memory_of(lane, entry.memory());
+        let array = self.host.device.copy_to_memory(&entry.array, memory)?;
+        let kind = Kind::Own {
+            shape: entry.shape().clone(),
+            memory: entry.memory(),
+        };
+        let moved = Entry::new(array, kind, lane, entry.charge.pass_on(false), None);
+        self.put(id, Slot::Live(Arc::clone(&moved)));
+        Ok(moved)
     }
 
     /// Memory `memory` of a lane, as the device numbers them.

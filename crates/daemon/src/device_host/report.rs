@@ -98,6 +98,7 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "lanes": description.lanes,
             "lane": lanes,
             "ledger": ledger,
+            "drift_bytes": host.drift_bytes(),
             "cache": host.programs.report(),
         },
         "sessions": sessions,

@@ -165,6 +165,7 @@ impl<D: Device> Session<D> {
         drop(operations);
         self.close_left();
         heap::trim(held);
+        self.host.drift_bytes();
         self.host.scheduling.close(self.id);
         self.host
             .supervisor

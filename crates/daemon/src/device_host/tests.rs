@@ -92,6 +92,7 @@ impl Fixture {
             scheduling: Scheduling::new(room, 1),
             programs,
             pages: Pool::new(1 << 20),
+            reality: super::reality::Reality::new(false, 0),
             supervisor,
         });
         host.keep_time().expect("a thread");
