@@ -38,6 +38,10 @@ pub struct HostSettings {
     pub capacity_bytes: Option<u64>,
     /// For arrays that are paged out. `None`: half of the machine's memory.
     pub host_bytes: Option<u64>,
+    /// The most that a session may hold that has no limit of its own.
+    pub session_bytes_max: Option<u64>,
+    /// The most that a user's sessions may hold together.
+    pub user_bytes_max: Option<u64>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
     pub cache_memory_programs: u32,
@@ -62,6 +66,7 @@ impl HostSettings {
         Room {
             device_bytes: capacity_bytes - capacity_bytes / HEADROOM,
             host_bytes: self.host_bytes.unwrap_or_else(|| machine() / 2),
+            user_max: self.user_bytes_max,
         }
     }
 }
@@ -112,6 +117,8 @@ pub struct Config {
     pub lanes: u32,
     pub capacity_bytes: Option<u64>,
     pub host_bytes: Option<u64>,
+    pub session_bytes_max: Option<u64>,
+    pub user_bytes_max: Option<u64>,
     pub plugin_options: BTreeMap<String, PluginOption>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
@@ -175,6 +182,8 @@ impl Config {
             lanes: 1,
             capacity_bytes: None,
             host_bytes: None,
+            session_bytes_max: None,
+            user_bytes_max: None,
             plugin_options: BTreeMap::new(),
             cache_dir: absolute(&places.default_cache_dir()),
             cache_disk_bytes: CACHE_DISK_BYTES,
@@ -254,6 +263,10 @@ impl Config {
             config.host_bytes = device.bytes("host_memory")?;
             config.plugin_options = device.options()?;
         }
+        if let Some(limits) = root.section("limits")? {
+            config.session_bytes_max = limits.bytes("memory_per_session")?;
+            config.user_bytes_max = limits.bytes("memory_per_user")?;
+        }
         if let Some(cache) = root.section("cache")? {
             set(&mut config.cache_dir, cache.path("directory")?);
             set(&mut config.cache_disk_bytes, cache.bytes("disk")?);
@@ -279,6 +292,8 @@ impl Config {
             lanes: self.lanes,
             capacity_bytes: self.capacity_bytes,
             host_bytes: self.host_bytes,
+            session_bytes_max: self.session_bytes_max,
+            user_bytes_max: self.user_bytes_max,
             cache_dir: self.cache_dir.clone(),
             cache_disk_bytes: self.cache_disk_bytes,
             cache_memory_programs: self.cache_memory_programs,

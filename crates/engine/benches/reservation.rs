@@ -94,6 +94,7 @@ impl World {
         let room = Room {
             device_bytes: (n - paged) * MIB + SPARE,
             host_bytes: paged * MIB,
+            user_max: None,
         };
         let mut world = Self {
             engine: Engine::new(room, LANES as u32),
@@ -154,6 +155,7 @@ impl World {
     fn open(&mut self, id: u64) {
         self.tell(Event::Opened {
             session: SessionId(id),
+            user: salus_engine::User(0),
             memory_max: None,
         });
     }

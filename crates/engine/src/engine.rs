@@ -104,8 +104,12 @@ impl Engine {
         match event {
             Event::Opened {
                 session,
+                user,
                 memory_max,
-            } => self.open(now, session, memory_max),
+            } => {
+                self.ledger.open(session, user, memory_max);
+                self.open(now, session);
+            }
             Event::Ready { session, demand } => self.ready(now, session, demand, &mut decisions),
             Event::Ran { session } => self.ran(now, session),
             Event::Withdrew { session } => self.withdraw(session),
@@ -140,8 +144,7 @@ impl Engine {
         decisions
     }
 
-    fn open(&mut self, now: Time, id: SessionId, memory_max: Option<u64>) {
-        self.ledger.open(id, memory_max);
+    fn open(&mut self, now: Time, id: SessionId) {
         let lane = self.emptiest_lane();
         self.lanes[lane.0 as usize].members += 1;
         let session = Session {
@@ -182,19 +185,29 @@ impl Engine {
             demand.absent_bytes <= holding.paged_bytes,
             "{id} misses more than it has paged out"
         );
-        let would_hold = holding.total().saturating_add(demand.new_bytes);
+        let user_bytes = self.ledger.user_bytes(holding.user);
+        let beyond = |held: u64, max: Option<u64>| {
+            let would_hold = held.saturating_add(demand.new_bytes);
+            max.filter(|&max| demand.new_bytes > 0 && would_hold > max)
+                .map(|max| (would_hold, max))
+        };
         let refusal = if demand.total() > room_bytes {
             Some(Refusal::TooLarge {
                 needs_bytes: demand.total(),
                 room_bytes,
             })
+        } else if let Some((needs_bytes, memory_max)) = beyond(holding.total(), holding.memory_max)
+        {
+            Some(Refusal::BeyondLimit {
+                needs_bytes,
+                memory_max,
+            })
         } else {
-            let over = holding.memory_max.filter(|&max| would_hold > max);
-            over.filter(|_| demand.new_bytes > 0)
-                .map(|memory_max| Refusal::BeyondLimit {
-                    needs_bytes: would_hold,
-                    memory_max,
-                })
+            let user_max = self.ledger.room().user_max;
+            beyond(user_bytes, user_max).map(|(needs_bytes, user_max)| Refusal::BeyondUserLimit {
+                needs_bytes,
+                user_max,
+            })
         };
         if let Some(why) = refusal {
             out.push(Decision::Refuse { session: id, why });

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::SessionId;
+use crate::{SessionId, User};
 
 /// How much there is to share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,12 +16,16 @@ pub struct Room {
     pub device_bytes: u64,
     /// For arrays that were paged out.
     pub host_bytes: u64,
+    /// The most that the sessions of one user may hold together, resident or paged.
+    pub user_max: Option<u64>,
 }
 
 #[derive(Debug)]
 pub struct Ledger {
     room: Room,
     holdings: BTreeMap<SessionId, Holding>,
+    /// Sums of their sessions' holdings; only those that hold something.
+    users: BTreeMap<User, u64>,
     resident_bytes: u64,
     paged_bytes: u64,
     /// Sum over the lanes of their sizes.
@@ -32,6 +36,7 @@ pub struct Ledger {
 /// What one session holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Holding {
+    pub user: User,
     /// Arrays on the device, and outputs reserved by launches.
     pub resident_bytes: u64,
     pub paged_bytes: u64,
@@ -51,6 +56,7 @@ impl Ledger {
         Self {
             room,
             holdings: BTreeMap::new(),
+            users: BTreeMap::new(),
             resident_bytes: 0,
             paged_bytes: 0,
             scratch_bytes: 0,
@@ -95,8 +101,14 @@ impl Ledger {
         self.room.host_bytes - self.paged_bytes
     }
 
-    pub(crate) fn open(&mut self, session: SessionId, memory_max: Option<u64>) {
+    /// What all sessions of this user hold.
+    pub fn user_bytes(&self, user: User) -> u64 {
+        self.users.get(&user).copied().unwrap_or(0)
+    }
+
+    pub(crate) fn open(&mut self, session: SessionId, user: User, memory_max: Option<u64>) {
         let holding = Holding {
+            user,
             memory_max,
             ..Holding::default()
         };
@@ -109,6 +121,7 @@ impl Ledger {
         if let Some(holding) = self.holdings.remove(&session) {
             self.resident_bytes -= holding.resident_bytes;
             self.paged_bytes -= holding.paged_bytes;
+            self.user_holds_less(holding.user, holding.total());
         }
     }
 
@@ -127,6 +140,8 @@ impl Ledger {
         holding.resident_bytes += bytes;
         holding.paged_bytes -= from_host;
         holding.peak_bytes = holding.peak_bytes.max(holding.total());
+        let user = holding.user;
+        *self.users.entry(user).or_default() += bytes - from_host;
         self.resident_bytes += bytes;
         self.paged_bytes -= from_host;
         self.note_peak();
@@ -142,8 +157,21 @@ impl Ledger {
         );
         holding.resident_bytes -= resident;
         holding.paged_bytes -= paged;
+        let user = holding.user;
         self.resident_bytes -= resident;
         self.paged_bytes -= paged;
+        self.user_holds_less(user, resident + paged);
+    }
+
+    fn user_holds_less(&mut self, user: User, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let held = self.users.get_mut(&user).expect("who gives back, holds");
+        *held -= bytes;
+        if *held == 0 {
+            self.users.remove(&user);
+        }
     }
 
     pub(crate) fn page_out(&mut self, session: SessionId, bytes: u64) {
@@ -151,8 +179,11 @@ impl Ledger {
             bytes <= self.host_free_bytes(),
             "the host has no room for it"
         );
-        self.release(session, bytes, 0);
-        self.holding_mut(session).paged_bytes += bytes;
+        let holding = self.holding_mut(session);
+        assert!(bytes <= holding.resident_bytes);
+        holding.resident_bytes -= bytes;
+        holding.paged_bytes += bytes;
+        self.resident_bytes -= bytes;
         self.paged_bytes += bytes;
     }
 

@@ -32,6 +32,10 @@ impl std::fmt::Display for SessionId {
     }
 }
 
+/// Whom a session belongs to: a number of the caller's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct User(pub u32);
+
 /// One of the device's in-order queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u32);
@@ -78,6 +82,7 @@ impl Demand {
 pub enum Event {
     Opened {
         session: SessionId,
+        user: User,
         memory_max: Option<u64>,
     },
     /// The session's next operation has its arguments and waits for room and its turn.
@@ -137,6 +142,8 @@ pub enum Refusal {
     TooLarge { needs_bytes: u64, room_bytes: u64 },
     /// It would exceed the session's own limit.
     BeyondLimit { needs_bytes: u64, memory_max: u64 },
+    /// It would exceed what the user's sessions may hold together.
+    BeyondUserLimit { needs_bytes: u64, user_max: u64 },
     /// Device and host are full of arrays that nobody can give back.
     NoRoom {
         needs_bytes: u64,

@@ -50,6 +50,7 @@ impl Story {
         let room = Room {
             device_bytes: device_mib * MIB,
             host_bytes: host_mib * MIB,
+            user_max: None,
         };
         let mut story = Self {
             engine: Engine::new(room, lanes),
@@ -84,6 +85,7 @@ impl Story {
         let session = SessionId(n);
         let told = self.on(Event::Opened {
             session,
+            user: salus_engine::User(0),
             memory_max,
         });
         assert_eq!(told, []);
@@ -1134,4 +1136,40 @@ fn equal_events_at_equal_times_give_equal_decisions() {
         (told, s.engine.wake_at(), format!("{:?}", s.engine))
     };
     assert_eq!(tell(), tell());
+}
+
+#[test]
+fn a_users_sessions_share_one_limit() {
+    let room = Room {
+        device_bytes: 100 * MIB,
+        host_bytes: 100 * MIB,
+        user_max: Some(50 * MIB),
+    };
+    let mut story = Story {
+        engine: Engine::new(room, 1),
+        now: Time(0),
+    };
+    for (session, user) in [(1, 7), (2, 7), (3, 8)] {
+        let told = story.on(Event::Opened {
+            session: SessionId(session),
+            user: salus_engine::User(user),
+            memory_max: None,
+        });
+        assert_eq!(told, []);
+    }
+    story.holds(1, 30);
+    let why = Refusal::BeyondUserLimit {
+        needs_bytes: 55 * MIB,
+        user_max: 50 * MIB,
+    };
+    assert_eq!(story.upload(2, 25), [Refuse(2, why)]);
+    story.holds(3, 45);
+    story.holds(2, 20);
+    let gone = Event::Released {
+        session: SessionId(1),
+        resident_bytes: 30 * MIB,
+        paged_bytes: 0,
+    };
+    assert_eq!(story.on(gone), []);
+    story.holds(2, 30);
 }

@@ -93,6 +93,7 @@ impl Ours {
         let room = Room {
             device_bytes: capacity,
             host_bytes: 0,
+            user_max: None,
         };
         Self {
             engine: Engine::new(room, lanes),
@@ -120,6 +121,7 @@ impl Ours {
         self.ran.insert(id, 0);
         self.on(Event::Opened {
             session: SessionId(id),
+            user: salus_engine::User(0),
             memory_max: None,
         });
     }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use salus_engine::{
-    Decision, Demand, Duration, Engine, Event, Kind, Lane, Refusal, Room, SessionId, Time,
+    Decision, Demand, Duration, Engine, Event, Kind, Lane, Refusal, Room, SessionId, Time, User,
 };
 
 const SEEDS: u64 = 4_000;
@@ -108,6 +108,7 @@ impl World {
         let room = Room {
             device_bytes: unit * (20 + random.below(200)),
             host_bytes: unit * random.below(2_000),
+            user_max: random.one_in(6).then(|| unit * (20 + random.below(400))),
         };
         let lanes = 1 + random.below(4) as u32;
         let to_come = 2 + random.below(12);
@@ -205,6 +206,7 @@ impl World {
         self.jobs.insert(id, job);
         self.tell(Event::Opened {
             session: SessionId(id),
+            user: user_of(id),
             memory_max,
         });
         self.later(0, id, Action::Act);
@@ -422,6 +424,17 @@ impl World {
                         assert_eq!(Some(memory_max), job.memory_max);
                         assert!(held + asked.demand.new_bytes > memory_max);
                     }
+                    Refusal::BeyondUserLimit { user_max, .. } => {
+                        let same = |other: &&u64| user_of(**other) == user_of(session.0);
+                        let held: u64 = self
+                            .jobs
+                            .iter()
+                            .filter(|(other, _)| same(other))
+                            .flat_map(|(_, job)| job.arrays.iter().map(|a| a.bytes))
+                            .sum();
+                        assert_eq!(Some(user_max), self.room.user_max);
+                        assert!(held + asked.demand.new_bytes > user_max);
+                    }
                     Refusal::NoRoom { .. } => {
                         let pinned = self
                             .jobs
@@ -550,6 +563,11 @@ impl World {
         assert_eq!(left, (0, 0, 0), "bytes were lost");
         assert_eq!(ledger.holdings().count(), 0);
     }
+}
+
+/// A few users have all the jobs.
+fn user_of(id: u64) -> User {
+    User((id % 3) as u32)
 }
 
 fn absent(job: &Job) -> u64 {

@@ -18,13 +18,21 @@ use crate::paths::absolute;
 const KEYS: &[(&str, &[&str])] = &[
     (
         "",
-        &["schema_version", "service", "device", "cache", "compilers"],
+        &[
+            "schema_version",
+            "service",
+            "device",
+            "limits",
+            "cache",
+            "compilers",
+        ],
     ),
     ("service", &["socket", "allow_users", "idle_exit_seconds"]),
     (
         "device",
         &["device", "lanes", "memory", "host_memory", "options"],
     ),
+    ("limits", &["memory_per_session", "memory_per_user"]),
     ("cache", &["directory", "disk", "memory", "memory_programs"]),
     ("compilers", &["count"]),
 ];

@@ -50,6 +50,8 @@ pub(crate) struct Host<D: Device> {
     /// Host memory for arrays that were paged out.
     pub(crate) pages: Arc<pages::Pool>,
     pub(crate) reality: reality::Reality,
+    /// The most that a session may hold that has no limit of its own.
+    session_bytes_max: Option<u64>,
     pub(crate) supervisor: Supervisor,
 }
 
@@ -57,6 +59,16 @@ pub(crate) struct Host<D: Device> {
 const PAGES_KEPT: u64 = 4;
 
 impl<D: Device> Host<D> {
+    /// What a session may hold that asked for this limit, 0 being none: no more than the service
+    /// allows to each.
+    fn session_limit(&self, asked: u64) -> Option<u64> {
+        let asked = Some(asked).filter(|bytes| *bytes > 0);
+        match (asked, self.session_bytes_max) {
+            (Some(asked), Some(most)) => Some(asked.min(most)),
+            (asked, most) => asked.or(most),
+        }
+    }
+
     /// What the device holds beyond what the ledger says, if it tells; a large drift is logged.
     fn drift_bytes(&self) -> Option<u64> {
         let known = self.scheduling.look(|engine, _| {
@@ -139,6 +151,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
             description.on_host,
             description.capacity_bytes - room.device_bytes,
         ),
+        session_bytes_max: settings.session_bytes_max,
         supervisor: supervisor.clone(),
     });
     if let Err(e) = host.keep_time() {
@@ -186,7 +199,7 @@ fn handle<D: Device>(
         }
         (ToHost::Limit(limit), _) => {
             let session = salus_engine::SessionId(limit.session);
-            let memory_max = Some(limit.memory_max).filter(|max| *max > 0);
+            let memory_max = host.session_limit(limit.memory_max);
             host.scheduling.limit(session, memory_max);
             supervisor.send(Reported {
                 request: limit.request,

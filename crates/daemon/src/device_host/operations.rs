@@ -485,6 +485,17 @@ impl<D: Device> Operations<D> {
                 show_beside(memory_max, needs_bytes),
                 self.session.id.0
             ),
+            Refusal::BeyondUserLimit {
+                needs_bytes,
+                user_max,
+            } => format!(
+                "{}'s sessions would hold {} together, and the limit for a user is {}\n\n\
+                 hint: `salus ps` shows what they hold; `[limits] memory_per_user` of salus.toml \
+                 sets the limit",
+                self.session.identity.user,
+                show_beside(needs_bytes, user_max),
+                show_beside(user_max, needs_bytes)
+            ),
             Refusal::NoRoom {
                 needs_bytes,
                 free_bytes,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use salus_device::Device;
-use salus_engine::{Account, Decision, Engine, Event, Room, SessionId, Time};
+use salus_engine::{Account, Decision, Engine, Event, Room, SessionId, Time, User};
 
 use super::session::Session;
 
@@ -76,6 +76,7 @@ impl<D: Device> Scheduling<D> {
             &mut state,
             Event::Opened {
                 session: session.id,
+                user: User(session.identity.uid),
                 memory_max: session.memory_max,
             },
             None,

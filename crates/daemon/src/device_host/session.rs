@@ -30,6 +30,7 @@ use super::outgoing::{Outgoing, Rest};
 /// The job's process as the kernel and the job itself named it.
 pub(crate) struct Identity {
     pub(crate) pid: i32,
+    pub(crate) uid: u32,
     pub(crate) user: String,
     pub(crate) name: String,
 }
@@ -92,11 +93,12 @@ impl<D: Device> Session<D> {
             id: SessionId(adopt.session),
             identity: Identity {
                 pid: adopt.pid,
+                uid: adopt.uid,
                 user: adopt.user,
                 name: adopt.name,
             },
             usage: Usage::default(),
-            memory_max: Some(adopt.memory_max).filter(|max| *max > 0),
+            memory_max: host.session_limit(adopt.memory_max),
             moves: Moves::default(),
             socket,
             wake,

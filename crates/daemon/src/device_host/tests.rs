@@ -43,6 +43,7 @@ impl Fixture {
         let room = Room {
             device_bytes: 1 << 20,
             host_bytes: 1 << 20,
+            user_max: None,
         };
         Self::of(clock, room)
     }
@@ -61,6 +62,8 @@ impl Fixture {
             lanes: 1,
             capacity_bytes: None,
             host_bytes: None,
+            session_bytes_max: None,
+            user_bytes_max: None,
             cache_dir: cache.path().to_owned(),
             cache_disk_bytes: 1 << 20,
             cache_memory_programs: 16,
@@ -93,6 +96,7 @@ impl Fixture {
             programs,
             pages: Pool::new(1 << 20),
             reality: super::reality::Reality::new(false, 0),
+            session_bytes_max: None,
             supervisor,
         });
         host.keep_time().expect("a thread");
@@ -657,6 +661,7 @@ fn sessions_that_do_not_fit_together_take_turns_on_the_device() {
     let room = Room {
         device_bytes: 120,
         host_bytes: 1 << 20,
+        user_max: None,
     };
     let mut fixture = Fixture::of(Clock::Real, room);
     let jobs: Vec<Job> = (0..3).map(|_| fixture.job("train.py")).collect();
@@ -697,6 +702,7 @@ fn what_is_paged_out_is_read_where_it_is() {
     let room = Room {
         device_bytes: 40,
         host_bytes: 1 << 20,
+        user_max: None,
     };
     let mut fixture = Fixture::of(Clock::Real, room);
     let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
@@ -721,6 +727,7 @@ fn what_can_never_fit_is_refused_with_the_numbers_and_disturbs_nobody() {
     let room = Room {
         device_bytes: 100,
         host_bytes: 1 << 20,
+        user_max: None,
     };
     let mut fixture = Fixture::of(Clock::Real, room);
     let (mut large, mut small) = (fixture.job("large.py"), fixture.job("small.py"));

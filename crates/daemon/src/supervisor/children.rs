@@ -48,14 +48,21 @@ impl Supervisor {
         match message {
             FromHost::Up(up) => self.on_up(up.description, now),
             FromHost::Failed(failed) => {
-                let error = failed.error.message;
+                let message = failed.error.message;
+                let (error, hint) = match message.split_once("\n\nhint: ") {
+                    Some((error, hint)) => (error, hint),
+                    None => (
+                        message.as_str(),
+                        "`salus doctor` shows what is found and what is missing",
+                    ),
+                };
                 log::error(format_args!("the device cannot be opened: {error}"));
                 // A device that was there may come back; one that never was is the user's to see.
                 if !self.was_ready {
                     let device = &self.service.host.device;
                     self.give_up(
                         Problem::new(format!("the device `{device}` cannot be opened: {error}"))
-                            .hint("`salus doctor` shows what is found and what is missing"),
+                            .hint(hint),
                     );
                 }
             }
