@@ -92,7 +92,13 @@ pub(super) fn overhead(arguments: &Arguments) -> Outcome {
     for row in rows {
         run.progress.begin();
         match run.row(row) {
-            Ok(found) => findings.extend(found),
+            Ok(found) => {
+                // As they come: a run that is stopped has not been in vain.
+                for finding in &found {
+                    output::say(&finding.line());
+                }
+                findings.extend(found);
+            }
             Err(problem) => {
                 failed = true;
                 // Whatever state the sides are in, the next row gets new ones.

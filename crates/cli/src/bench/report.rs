@@ -37,6 +37,20 @@ impl Finding {
         }
     }
 
+    /// `step_1ms: 0.994 [0.846, 1.105], target ≤ 1.03, within noise`.
+    pub(super) fn line(&self) -> String {
+        let Self {
+            row,
+            measured,
+            target,
+            ..
+        } = self;
+        format!(
+            "{row}: {measured}, target {target}, {}",
+            self.verdict.as_str()
+        )
+    }
+
     pub(super) fn failed(row: &Row, problem: &Problem) -> Self {
         let first = problem.what.lines().next().unwrap_or_default();
         Self {
