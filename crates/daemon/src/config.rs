@@ -157,7 +157,7 @@ impl fmt::Display for Problem {
 
 /// Each lane of the CPU plugin is a virtual device; more than cores would change results, which
 /// depend on the size of the plugin's thread pool (checked where the device is known).
-pub const LANES: RangeInclusive<i64> = 1..=64;
+const LANES: RangeInclusive<i64> = 1..=64;
 /// Likewise; each compiler has a copy of the vendor's library in memory.
 const COMPILERS: RangeInclusive<i64> = 1..=64;
 /// Compilers where nothing is said: all cores, but four already keep up with JAX's small programs.

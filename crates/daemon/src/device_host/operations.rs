@@ -273,13 +273,8 @@ impl<D: Device> Operations<D> {
             read();
         }
         self.bury();
-        loop {
-            if let Some(bytes) = self.session.take_page_out() {
-                self.page_out(bytes);
-            }
-            let Some(mut operation) = self.queue.pop_front() else {
-                return;
-            };
+        self.make_way();
+        while let Some(mut operation) = self.queue.pop_front() {
             let ids = operation.ids();
             match self.admit(&mut operation) {
                 Admitted::Now(lane) => self.perform(operation, lane.0),
@@ -287,15 +282,23 @@ impl<D: Device> Operations<D> {
                 Admitted::Later => {
                     self.queue.push_front(operation);
                     // The engine may have asked just now, without waking this thread.
-                    match self.session.take_page_out() {
-                        Some(bytes) => self.page_out(bytes),
-                        None => return,
+                    if !self.make_way() {
+                        return;
                     }
                     continue;
                 }
             }
             self.queued_ids -= ids;
         }
+    }
+
+    /// Pages out what the engine wants. False if it wants nothing.
+    fn make_way(&mut self) -> bool {
+        let asked = self.session.take_page_out();
+        if let Some(bytes) = asked {
+            self.page_out(bytes);
+        }
+        asked.is_some()
     }
 
     /// Asks the engine for room and a turn, if the operation needs any and has not asked.
@@ -437,7 +440,11 @@ impl<D: Device> Operations<D> {
     /// The operation cannot be done; whatever it was to make stands for the error.
     fn refuse(&mut self, operation: Operation<D>, error: Error) {
         match operation {
-            Operation::Upload { array, .. } => self.upload_failed(array, error),
+            Operation::Upload { array, data, .. } => {
+                // Nothing was made of it, so the job may use its memory again.
+                self.session.region_released(data.region);
+                self.upload_failed(array, error);
+            }
             Operation::Launch(launch) => launch.fail(self, error),
             Operation::Copy {
                 operation, copy, ..

@@ -752,3 +752,25 @@ fn what_can_never_fit_is_refused_with_the_numbers_and_disturbs_nobody() {
         job.ended(2).expect("this fits");
     }
 }
+
+#[test]
+fn the_region_of_a_refused_upload_comes_back() {
+    let room = Room {
+        device_bytes: 8,
+        host_bytes: 1 << 20,
+        user_max: None,
+    };
+    let mut fixture = Fixture::of(Clock::Real, room);
+    let mut job = fixture.job("large.py");
+    job.upload(1, [1.0; 4]);
+    let failed = job.next(|message| matches!(message, FromService::ArrayFailed(_)));
+    let FromService::ArrayFailed(failed) = failed else {
+        panic!("not a failure")
+    };
+    assert_eq!(failed.error.code, 8);
+    let message = job.next(|message| matches!(message, FromService::Released(_)));
+    let FromService::Released(released) = message else {
+        panic!("not a release")
+    };
+    assert_eq!(released.regions[0].offset, 64);
+}

@@ -5,7 +5,6 @@ Prints the bits of its state at the end, which must not depend on where it was m
 """
 
 import argparse
-import time
 from functools import partial
 
 import jax
@@ -18,7 +17,6 @@ parser.add_argument("--mib", type=int, default=60)
 parser.add_argument("--scratch-mib", type=int, default=300)
 parser.add_argument("--arrays", type=int, default=8)
 parser.add_argument("--steps", type=int, default=4)
-parser.add_argument("--wait-ms", type=float, default=0, help="host work between steps")
 options = parser.parse_args()
 
 columns = 1024
@@ -45,9 +43,6 @@ state = start(options.seed)
 print("ready", flush=True)
 for number in range(options.steps):
     state, loss = step(state, jnp.float32(number))
-    if options.wait_ms:
-        loss.block_until_ready()
-        time.sleep(options.wait_ms / 1e3)
 print(f"loss {float(loss):.6f}", flush=True)
 bits = [np.asarray(a).view(np.uint32).sum(dtype=np.uint64) for a in state]
 print("bits", *[f"{int(b):016x}" for b in bits])
