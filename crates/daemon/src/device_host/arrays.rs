@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use salus_device::{Device, Shape};
 use salus_engine::{Event, SessionId};
+use salus_wire::Error;
 
 use super::Host;
 use super::pages::Place;
@@ -191,5 +192,42 @@ pub(crate) struct Page<D: Device> {
 impl Usage {
     pub(super) fn ran(&self, scratch_bytes: u64) {
         self.scratch_bytes.fetch_max(scratch_bytes, Relaxed);
+    }
+}
+
+/// What an array's id stands for.
+#[derive(Clone)]
+pub(super) enum Slot<D: Device> {
+    Live(Arc<Entry<D>>),
+    Paged(Arc<Page<D>>),
+    Failed(Error),
+}
+
+/// An array as a waiting launch holds it.
+pub(super) enum Held<D: Device> {
+    Live(Arc<Entry<D>>),
+    Paged(Arc<Page<D>>),
+}
+
+impl<D: Device> Held<D> {
+    pub(super) fn shape(&self) -> &Shape {
+        match self {
+            Self::Live(entry) => entry.shape(),
+            Self::Paged(page) => &page.shape,
+        }
+    }
+
+    pub(super) fn charge_bytes(&self) -> u64 {
+        match self {
+            Self::Live(entry) => entry.charge.bytes(),
+            Self::Paged(page) => page.charge.bytes(),
+        }
+    }
+
+    pub(super) fn absent_bytes(&self) -> u64 {
+        match self {
+            Self::Live(_) => 0,
+            Self::Paged(page) => page.charge.bytes(),
+        }
     }
 }

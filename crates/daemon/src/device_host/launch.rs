@@ -7,8 +7,8 @@ use salus_device::{Device, Shape};
 use salus_engine::Demand;
 use salus_wire::{Error, Execute};
 
-use super::arrays::{Charge, Entry, Kind};
-use super::operations::{Held, INVALID_ARGUMENT, Operations, Slot};
+use super::arrays::{Charge, Entry, Held, Kind, Slot};
+use super::operations::{INVALID_ARGUMENT, Operations};
 use super::programs::Program;
 
 pub(super) struct Launch<D: Device> {

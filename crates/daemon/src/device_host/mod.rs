@@ -8,6 +8,7 @@
 //! Promise: nothing here waits for a job; a session that does not read is closed.
 //! Not here: accepting, versions, credentials (supervisor); compiling (compiler).
 
+mod admission;
 mod arrays;
 mod compilers;
 mod heap;

@@ -14,18 +14,18 @@ use std::sync::{Arc, Mutex};
 
 use salus_channel::{Received, Segment};
 use salus_device::{Device, HostMemory, Shape, host_bytes};
-use salus_engine::{Demand, Event, Lane, Refusal};
 use salus_wire::{
     ArrayFailed, Compile, CompileFailed, Compiled, Error, Form, FromService, Region, ToService,
     limits,
 };
 
 use super::Host;
-use super::arrays::{Charge, Entry, Kind, Page};
+use super::admission::Admitted;
+use super::arrays::{Charge, Entry, Held, Kind, Slot};
 use super::launch::Launch;
 use super::programs::{Program, normalize};
 use super::read::{Read, is_plain};
-use super::session::{Answer, Session};
+use super::session::Session;
 
 pub(super) const INVALID_ARGUMENT: u32 = 3;
 pub(super) const RESOURCE_EXHAUSTED: u32 = 8;
@@ -53,50 +53,6 @@ pub(super) struct Operations<D: Device> {
     segments: HashMap<u32, Arc<Segment>>,
     /// Donated arguments of launches that run: dropping one would block until its launch ends.
     pub(super) graveyard: HashMap<u64, Vec<Arc<Entry<D>>>>,
-}
-
-/// What an array's id stands for.
-#[derive(Clone)]
-pub(super) enum Slot<D: Device> {
-    Live(Arc<Entry<D>>),
-    Paged(Arc<Page<D>>),
-    Failed(Error),
-}
-
-/// An array as a waiting launch holds it.
-pub(super) enum Held<D: Device> {
-    Live(Arc<Entry<D>>),
-    Paged(Arc<Page<D>>),
-}
-
-impl<D: Device> Held<D> {
-    pub(super) fn shape(&self) -> &Shape {
-        match self {
-            Self::Live(entry) => entry.shape(),
-            Self::Paged(page) => &page.shape,
-        }
-    }
-
-    pub(super) fn charge_bytes(&self) -> u64 {
-        match self {
-            Self::Live(entry) => entry.charge.bytes(),
-            Self::Paged(page) => page.charge.bytes(),
-        }
-    }
-
-    pub(super) fn absent_bytes(&self) -> u64 {
-        match self {
-            Self::Live(_) => 0,
-            Self::Paged(page) => page.charge.bytes(),
-        }
-    }
-}
-
-/// What becomes of an operation now.
-enum Admitted {
-    Now(Lane),
-    Later,
-    Never(Error),
 }
 
 /// A range of a segment, checked and kept mapped.
@@ -301,79 +257,6 @@ impl<D: Device> Operations<D> {
         asked.is_some()
     }
 
-    /// Asks the engine for room and a turn, if the operation needs any and has not asked.
-    fn admit(&mut self, operation: &mut Operation<D>) -> Admitted {
-        if self.announced.is_none() {
-            let demand = match self.demand(operation) {
-                Ok(Some(demand)) => demand,
-                Ok(None) => return Admitted::Now(Lane(0)),
-                Err(error) => return Admitted::Never(error),
-            };
-            self.announced = Some(demand.kind);
-            let session = self.session.id;
-            let ready = Event::Ready { session, demand };
-            self.host.scheduling.tell(ready, Some(session));
-        }
-        match self.session.take_answer() {
-            None => Admitted::Later,
-            Some(answer) => {
-                self.announced = None;
-                match answer {
-                    Answer::Start(lane) => Admitted::Now(lane),
-                    Answer::Refuse(why) => Admitted::Never(self.refusal(why)),
-                }
-            }
-        }
-    }
-
-    /// What the operation takes of the device; `None` if nothing.
-    fn demand(&self, operation: &mut Operation<D>) -> Result<Option<Demand>, Error> {
-        let array = |new_bytes, argument_bytes, absent_bytes| Demand {
-            kind: salus_engine::Kind::Array,
-            new_bytes,
-            argument_bytes,
-            absent_bytes,
-        };
-        Ok(match operation {
-            Operation::Launch(launch) => Some(launch.prepare(self)?),
-            Operation::Upload { shape, memory, .. } => {
-                self.room(1)?;
-                self.check_memory(*memory)?;
-                Some(array(host_bytes(shape)? as u64, 0, 0))
-            }
-            Operation::Copy {
-                array: from,
-                memory,
-                ..
-            } => {
-                self.room(1)?;
-                self.check_memory(*memory)?;
-                let from = self.held(*from)?;
-                let bytes = from.charge_bytes();
-                Some(array(bytes, bytes, from.absent_bytes()))
-            }
-            Operation::Read {
-                array: id, form, ..
-            } => match self.arrays.get(id) {
-                Some(Slot::Paged(page)) if !is_plain(form, &page.shape) => {
-                    let bytes = page.charge.bytes();
-                    Some(array(0, bytes, bytes))
-                }
-                _ => None,
-            },
-            Operation::Drop(_) => None,
-        })
-    }
-
-    /// Bytes of what the waiting operation needs that are paged out now.
-    pub(super) fn absent_of(&self, operation: &Operation<D>) -> u64 {
-        let id = match operation {
-            Operation::Copy { array, .. } | Operation::Read { array, .. } => array,
-            _ => return 0,
-        };
-        self.held(*id).map_or(0, |held| held.absent_bytes())
-    }
-
     /// What the session holds now. Operations that still wait are not in it.
     fn usage(&self, request: u64) -> salus_wire::Usage {
         self.host.scheduling.look(|engine, _| {
@@ -386,11 +269,6 @@ impl<D: Device> Operations<D> {
                 limit_bytes: holding.memory_max.unwrap_or(ledger.room().device_bytes),
             }
         })
-    }
-
-    /// Whether what the engine was asked for is a turn in a lane.
-    pub(super) fn awaits_turn(&self) -> bool {
-        matches!(self.announced, Some(salus_engine::Kind::Launch { .. }))
     }
 
     fn perform(&mut self, operation: Operation<D>, lane: u32) {
@@ -466,59 +344,6 @@ impl<D: Device> Operations<D> {
                 read.begin(&self.session, &self.host, Err(error));
             }
             Operation::Drop(_) => {}
-        }
-    }
-
-    fn refusal(&self, why: Refusal) -> Error {
-        let name = &self.session.identity.name;
-        let message = match why {
-            Refusal::TooLarge {
-                needs_bytes,
-                room_bytes,
-            } => format!(
-                "`{name}` needs {} at once (arguments, outputs and scratch), and the device has {} \
-                 to share: it can never run here\n\nhint: smaller batches or models need less; \
-                 `salus serve --memory` sets the device's share",
-                show_beside(needs_bytes, room_bytes),
-                show_beside(room_bytes, needs_bytes)
-            ),
-            Refusal::BeyondLimit {
-                needs_bytes,
-                memory_max,
-            } => format!(
-                "`{name}` would hold {}, and its limit is {}\n\nhint: `salus job {} memory-max` \
-                 changes the limit while it runs",
-                show_beside(needs_bytes, memory_max),
-                show_beside(memory_max, needs_bytes),
-                self.session.id.0
-            ),
-            Refusal::BeyondUserLimit {
-                needs_bytes,
-                user_max,
-            } => format!(
-                "{}'s sessions would hold {} together, and the limit for a user is {}\n\n\
-                 hint: `salus ps` shows what they hold; `[limits] memory_per_user` of salus.toml \
-                 sets the limit",
-                self.session.identity.user,
-                show_beside(needs_bytes, user_max),
-                show_beside(user_max, needs_bytes)
-            ),
-            Refusal::NoRoom {
-                needs_bytes,
-                free_bytes,
-                host_free_bytes,
-            } => format!(
-                "`{name}` needs {} more, {} of the device are free, and nothing can make room: \
-                 the host has {} left for pages\n\nhint: `salus ps` shows who holds what; \
-                 `salus serve --host-memory` gives more room",
-                show_bytes(needs_bytes),
-                show_bytes(free_bytes),
-                show_bytes(host_free_bytes)
-            ),
-        };
-        Error {
-            code: RESOURCE_EXHAUSTED,
-            message,
         }
     }
 
@@ -717,22 +542,4 @@ impl<D: Device> Drop for Lent<D> {
     fn drop(&mut self) {
         self.session.region_released(self.data.region);
     }
-}
-
-/// `1.30 GiB`.
-pub(super) fn show_bytes(bytes: u64) -> String {
-    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
-    match UNITS.iter().find(|(_, unit)| bytes >= *unit) {
-        Some((name, unit)) => format!("{:.2} {name}", bytes as f64 / *unit as f64),
-        None => format!("{bytes} B"),
-    }
-}
-
-/// The first of two sizes that are compared: exact where they would look the same.
-fn show_beside(bytes: u64, other: u64) -> String {
-    let shown = show_bytes(bytes);
-    if bytes != other && shown == show_bytes(other) {
-        return format!("{bytes} B");
-    }
-    shown
 }

@@ -17,9 +17,9 @@ use salus_device::{Device, HostMemory, HostTarget, ReadForm, host_bytes, is_sub_
 use salus_engine::Event;
 use salus_wire::Error;
 
-use super::arrays::{Entry, Kind, Page};
+use super::arrays::{Entry, Kind, Page, Slot};
 use super::heap;
-use super::operations::{Operation, Operations, Slot};
+use super::operations::{Operation, Operations};
 use super::pages::{ALIGNMENT, Place};
 
 impl<D: Device> Operations<D> {

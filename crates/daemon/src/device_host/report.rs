@@ -9,8 +9,8 @@ use salus_wire::limits;
 use serde_json::{Value, json};
 
 use super::Host;
+use super::admission::show_bytes;
 use super::arrays::Moves;
-use super::operations::show_bytes;
 use super::session::Session;
 
 /// As it is sent: the sessions are left out, and that is said, where they do not fit a frame.
