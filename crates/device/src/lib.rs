@@ -78,6 +78,9 @@ pub trait Device: Send + Sync + 'static {
     /// Bytes that the array occupies on the device.
     fn array_bytes(&self, array: &Self::Array) -> u64;
 
+    /// What the device's allocator holds, where it tells.
+    fn memory_use(&self) -> Option<MemoryUse>;
+
     /// Where a ready array lies, if the device's memory is this process's.
     fn host_address(&self, array: &Self::Array) -> Option<usize>;
 

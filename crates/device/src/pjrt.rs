@@ -21,8 +21,8 @@ use salus_pjrt::{Buffer, Client, Launch, LoadedExecutable, Plugin};
 use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error, optional, vendor, vendor_values};
 use crate::transfer::Transfers;
 use crate::{
-    Compiled, Description, Device, Done, Error, HostMemory, HostTarget, ReadForm, Shape, Source,
-    Value, describe, signature,
+    Compiled, Description, Device, Done, Error, HostMemory, HostTarget, MemoryUse, ReadForm, Shape,
+    Source, Value, describe, signature,
 };
 
 /// Which plugin, and how to open it.
@@ -298,6 +298,18 @@ impl Device for PjrtDevice {
 
     fn array_bytes(&self, array: &PjrtArray) -> u64 {
         array.bytes
+    }
+
+    fn memory_use(&self) -> Option<MemoryUse> {
+        let stats = self.lanes.first()?.memory_stats().ok()?;
+        let bytes = u64::try_from(stats.bytes_in_use).ok()?;
+        let peak = stats
+            .peak_bytes_in_use
+            .and_then(|peak| u64::try_from(peak).ok());
+        Some(MemoryUse {
+            bytes,
+            peak_bytes: peak.unwrap_or(bytes),
+        })
     }
 
     fn host_address(&self, array: &PjrtArray) -> Option<usize> {

@@ -27,8 +27,8 @@ use crate::element::host_bytes;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
 use crate::layout;
 use crate::{
-    Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Memory, ReadForm, Shape,
-    Source,
+    Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Memory, MemoryUse,
+    ReadForm, Shape, Source,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +42,8 @@ pub struct ScriptedDevice {
     description: Description,
     lanes: Vec<Lane>,
     used: Arc<AtomicU64>,
+    /// The most that `used` ever was.
+    peak: AtomicU64,
 }
 
 pub struct ScriptedProgram {
@@ -105,6 +107,7 @@ impl ScriptedDevice {
             },
             lanes: (0..lanes).map(|_| Lane::open(config.clock)).collect(),
             used: Arc::default(),
+            peak: AtomicU64::new(0),
         }
     }
 
@@ -121,7 +124,9 @@ impl ScriptedDevice {
     }
 
     fn charge(&self, bytes: u64) -> Result<Charge, Error> {
-        Charge::take(&self.used, bytes, self.description.capacity_bytes)
+        let charge = Charge::take(&self.used, bytes, self.description.capacity_bytes)?;
+        self.peak.fetch_max(self.used_bytes(), Ordering::SeqCst);
+        Ok(charge)
     }
 
     /// The lane of a memory's number, and whether it is that lane's default memory.
@@ -235,7 +240,7 @@ impl Device for ScriptedDevice {
             .get(lane as usize)
             .ok_or_else(|| error(INVALID_ARGUMENT, format!("there is no lane {lane}")))?;
         let donated = self.check_launch(script, lane, arguments, keep)?;
-        let scratch = self.charge(script.scratch_bytes)?;
+        let scratch = self.charge(script.scratch_bytes + script.hidden_bytes)?;
         let mut charges = Vec::new();
         for (shape, alias) in &script.outputs {
             let in_place = alias.is_some_and(|alias| donated[alias as usize]);
@@ -323,6 +328,13 @@ impl Device for ScriptedDevice {
 
     fn array_bytes(&self, array: &ScriptedArray) -> u64 {
         array.bytes
+    }
+
+    fn memory_use(&self) -> Option<MemoryUse> {
+        Some(MemoryUse {
+            bytes: self.used_bytes(),
+            peak_bytes: self.peak.load(Ordering::SeqCst),
+        })
     }
 
     fn host_address(&self, _array: &ScriptedArray) -> Option<usize> {

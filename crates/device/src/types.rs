@@ -50,6 +50,14 @@ pub struct HostTarget {
 // SAFETY: as for [`HostMemory`].
 unsafe impl Send for HostTarget {}
 
+/// What a device's allocator reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryUse {
+    pub bytes: u64,
+    /// The most it ever was.
+    pub peak_bytes: u64,
+}
+
 /// How a read lays the bytes out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadForm {

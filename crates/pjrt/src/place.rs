@@ -34,6 +34,7 @@ unsafe impl Sync for Memory {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceMemoryStats {
     pub bytes_in_use: i64,
+    pub peak_bytes_in_use: Option<i64>,
     pub bytes_limit: Option<i64>,
 }
 
@@ -163,6 +164,9 @@ impl Device {
         unsafe { call!(self.client.api(), PJRT_Device_MemoryStats, &mut args) }?;
         Ok(DeviceMemoryStats {
             bytes_in_use: args.bytes_in_use,
+            peak_bytes_in_use: args
+                .peak_bytes_in_use_is_set
+                .then_some(args.peak_bytes_in_use),
             bytes_limit: args.bytes_limit_is_set.then_some(args.bytes_limit),
         })
     }

@@ -8,8 +8,11 @@ use salus_engine::Demand;
 use salus_wire::{Error, Execute};
 
 use super::arrays::{Charge, Entry, Held, Kind, Slot};
-use super::operations::{INVALID_ARGUMENT, Operations};
+use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
+
+/// What a program is given beyond what was free when the device refused it, at least.
+const LEAST_SURPRISE_BYTES: u64 = 1 << 20;
 
 pub(super) struct Launch<D: Device> {
     execute: Execute,
@@ -19,6 +22,10 @@ pub(super) struct Launch<D: Device> {
     /// Donated parameters that the plugin must not overwrite: those that the job keeps, and those
     /// that are being read.
     keep: Vec<u32>,
+    /// The device had no room for it, although the ledger thought so.
+    tried: bool,
+    /// What it needs on the device besides scratch.
+    arrays_bytes: u64,
 }
 
 impl<D: Device> Launch<D> {
@@ -28,6 +35,8 @@ impl<D: Device> Launch<D> {
             execute,
             program,
             held: Vec::new(),
+            tried: false,
+            arrays_bytes: 0,
         }
     }
 
@@ -114,16 +123,20 @@ impl<D: Device> Launch<D> {
             }
         }
         self.held = arguments;
+        self.keep.sort_unstable();
+        self.keep.dedup();
         let outputs = signature.outputs.iter().zip(&program.output_bytes);
         let new = outputs.filter(|(output, _)| !self.takes_over(output.aliases));
-        Ok(Demand {
+        let demand = Demand {
             kind: salus_engine::Kind::Launch {
-                scratch_bytes: program.temp_bytes(),
+                scratch_bytes: program.scratch_bytes(),
             },
             new_bytes: new.map(|(_, bytes)| bytes).sum(),
             argument_bytes: self.sum(Held::charge_bytes),
             absent_bytes: self.sum(Held::absent_bytes),
-        })
+        };
+        self.arrays_bytes = demand.new_bytes + demand.argument_bytes;
+        Ok(demand)
     }
 
     /// Whether an output with this alias takes the place of an argument.
@@ -169,7 +182,7 @@ impl<D: Device> Launch<D> {
         let host = Arc::clone(&operations.host);
         let operation = self.execute.operation;
         session.launch_started(operation);
-        session.usage.ran(program.temp_bytes());
+        session.usage.ran(program.scratch_bytes());
         // The engine has reserved what is new: it belongs to the outputs, or goes back.
         let charges: Vec<Option<Charge<D>>> = program
             .signature
@@ -183,8 +196,11 @@ impl<D: Device> Launch<D> {
             .collect();
         let launched = self.bring_in(operations, lane).and_then(|arguments| {
             let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
-            let teller = Arc::clone(&session);
-            let done = Box::new(move |result| teller.launch_ended(operation, result, false));
+            let (teller, ran) = (Arc::clone(&session), Arc::clone(&program));
+            let done = Box::new(move |result| {
+                teller.host.learn(&ran);
+                teller.launch_ended(operation, result, false);
+            });
             let device = &host.device;
             let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done)?;
             Ok((arguments, outputs))
@@ -193,12 +209,44 @@ impl<D: Device> Launch<D> {
             Ok((arguments, outputs)) => {
                 self.started(operations, lane, &arguments, outputs, charges);
             }
+            Err(error) if error.code == RESOURCE_EXHAUSTED && self.try_again(operations) => {
+                drop(charges);
+                session.launch_put_off(operation);
+                operations.again(Operation::Launch(self));
+            }
             Err(error) => {
                 drop(charges);
                 self.poison(operations, &error);
                 session.launch_ended(operation, Err(error), true);
             }
         }
+    }
+
+    /// The device has no room, although the ledger thought so: the launch may ask once more, for so
+    /// much that others have to leave. Later ones of the program ask for it at once.
+    fn try_again(&mut self, operations: &Operations<D>) -> bool {
+        let Some(program) = self.program.as_ref().filter(|_| !self.tried) else {
+            return false;
+        };
+        let (free, room) = operations.host.scheduling.look(|engine, _| {
+            let ledger = engine.ledger();
+            (ledger.free_bytes(), ledger.room().device_bytes)
+        });
+        let scratch = program.scratch_bytes();
+        let arrays = self.arrays_bytes;
+        // What was free was not enough, and the arrays must find their place beside it.
+        let more = free + (scratch / 8).max(LEAST_SURPRISE_BYTES);
+        let more = more.min(room.saturating_sub(scratch + arrays));
+        if more > 0 {
+            eprintln!(
+                "salus device host: the device has no room for `{}`, although the ledger has \
+                 {free} bytes free; it is given {more} bytes more",
+                program.signature.name
+            );
+            program.learn(more);
+            self.tried = true;
+        }
+        self.tried
     }
 
     /// The arguments on the device, those that were paged out among them.

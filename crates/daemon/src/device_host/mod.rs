@@ -76,7 +76,19 @@ impl<D: Device> Host<D> {
             let ledger = engine.ledger();
             ledger.resident_bytes() + ledger.scratch_bytes()
         });
-        self.reality.drift_bytes(known)
+        self.reality.drift_bytes(&*self.device, known)
+    }
+
+    /// Learns from the device what a program that just ended really takes.
+    pub(crate) fn learn(&self, program: &programs::Program<D>) {
+        let peak = || {
+            self.scheduling
+                .look(|engine, _| engine.ledger().peak_bytes())
+        };
+        let more_bytes = self.reality.surprise_bytes(&*self.device, peak);
+        if more_bytes > 0 {
+            program.learn(more_bytes);
+        }
     }
 
     /// Starts the thread that wakes the engine.
@@ -145,13 +157,10 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
     let room = settings.room(description.capacity_bytes);
     let host = Arc::new(Host {
         scheduling: Scheduling::new(room, description.lanes),
+        reality: reality::Reality::new(&*device, description.capacity_bytes - room.device_bytes),
         device,
         programs,
         pages: pages::Pool::new(room.host_bytes / PAGES_KEPT),
-        reality: reality::Reality::new(
-            description.on_host,
-            description.capacity_bytes - room.device_bytes,
-        ),
         session_bytes_max: settings.session_bytes_max,
         supervisor: supervisor.clone(),
     });

@@ -229,15 +229,18 @@ impl<D: Device> Operations<D> {
             read();
         }
         self.bury();
-        self.make_way();
-        while let Some(mut operation) = self.queue.pop_front() {
+        loop {
+            // The engine may ask in answer to whatever this thread tells it, without waking it.
+            while self.make_way() {}
+            let Some(mut operation) = self.queue.pop_front() else {
+                return;
+            };
             let ids = operation.ids();
             match self.admit(&mut operation) {
                 Admitted::Now(lane) => self.perform(operation, lane.0),
                 Admitted::Never(error) => self.refuse(operation, error),
                 Admitted::Later => {
                     self.queue.push_front(operation);
-                    // The engine may have asked just now, without waking this thread.
                     if !self.make_way() {
                         return;
                     }
@@ -246,6 +249,12 @@ impl<D: Device> Operations<D> {
             }
             self.queued_ids -= ids;
         }
+    }
+
+    /// The operation was not done after all and stands at the head of the queue again.
+    pub(super) fn again(&mut self, operation: Operation<D>) {
+        self.queued_ids += operation.ids();
+        self.queue.push_front(operation);
     }
 
     /// Pages out what the engine wants. False if it wants nothing.

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
@@ -25,16 +27,24 @@ pub(crate) struct Program<D: Device> {
     loaded_bytes: u64,
     /// Of each output, as it is charged.
     pub(super) output_bytes: Vec<u64>,
+    /// Scratch beyond what the compiler said, learned from the device.
+    learned_bytes: AtomicU64,
 }
 
 impl<D: Device> Program<D> {
-    pub(super) fn temp_bytes(&self) -> u64 {
+    /// What a run takes besides its arrays: what the compiler said, and what was learned since.
+    pub(super) fn scratch_bytes(&self) -> u64 {
         let temp = self
             .signature
             .memory
             .as_ref()
             .map_or(0, |memory| memory.temp_bytes);
-        u64::try_from(temp).unwrap_or(0)
+        u64::try_from(temp).unwrap_or(0) + self.learned_bytes.load(Relaxed)
+    }
+
+    /// A run took so much more scratch than was thought.
+    pub(super) fn learn(&self, more_bytes: u64) {
+        self.learned_bytes.fetch_add(more_bytes, Relaxed);
     }
 
     pub(super) fn signature_blob(&self) -> std::io::Result<(OwnedFd, u64)> {
@@ -249,6 +259,7 @@ impl<D: Device> Programs<D> {
             blob_bytes: bytes.len() as u64,
             loaded_bytes,
             output_bytes,
+            learned_bytes: AtomicU64::new(0),
         })
     }
 

@@ -47,7 +47,7 @@ pub(crate) struct Session<D: Device> {
     closing: AtomicBool,
     outgoing: Mutex<Outgoing>,
     left: Mutex<Left>,
-    host: Arc<Host<D>>,
+    pub(super) host: Arc<Host<D>>,
 }
 
 /// What other threads leave for the session's thread.
@@ -341,6 +341,16 @@ impl<D: Device> Session<D> {
         if self.closing.load(SeqCst) {
             self.wake();
         }
+    }
+
+    /// A launch that was granted a turn did not start and will ask for another.
+    pub(super) fn launch_put_off(&self, operation: u64) {
+        let ran = Event::Ran { session: self.id };
+        self.host.scheduling.tell(ran, Some(self.id));
+        let mut left = self.left();
+        let reads = left.running.remove(&operation);
+        assert!(reads.is_some_and(|reads| reads.is_empty()));
+        left.unfinished -= 1;
     }
 
     pub(super) fn operation_ended(&self, operation: u64, result: Result<(), Error>) {

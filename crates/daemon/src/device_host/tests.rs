@@ -91,11 +91,11 @@ impl Fixture {
             &settings,
         );
         let host = Arc::new(Host {
+            reality: super::reality::Reality::new(&*device, 0),
             device,
             scheduling: Scheduling::new(room, 1),
             programs,
             pages: Pool::new(1 << 20),
-            reality: super::reality::Reality::new(false, 0),
             session_bytes_max: None,
             supervisor,
         });
@@ -162,6 +162,14 @@ impl Fixture {
             assert!(Instant::now() < deadline, "the condition never came true");
             std::thread::yield_now();
         }
+    }
+
+    /// Moves the manual clock until so many iterations have run.
+    fn run_until(&self, iterations: u64) {
+        self.until(|| {
+            self.host.device.advance(Duration::from_millis(1));
+            self.sum(|account| account.iterations) == iterations
+        });
     }
 
     fn resident(&self) -> u64 {
@@ -695,6 +703,92 @@ fn sessions_that_do_not_fit_together_take_turns_on_the_device() {
         ledger.resident_bytes() + ledger.paged_bytes() + ledger.scratch_bytes()
     });
     assert_eq!(left, 0);
+}
+
+#[test]
+fn a_quiet_session_that_is_asked_to_leave_twice_in_a_row_leaves_twice() {
+    let room = Room {
+        device_bytes: 2_300_000,
+        host_bytes: 8 << 20,
+        user_max: None,
+    };
+    let mut fixture = Fixture::of(Clock::Manual, room);
+    let mut jobs: Vec<Job> = (0..3).map(|_| fixture.job("train.py")).collect();
+    for job in &mut jobs {
+        let holds = "name: hold; params: f32[4]; outputs: f32[250000]; ms: 1";
+        job.compile(1, holds).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    // The first holds two large arrays and is busy, so that both others wait for its room.
+    for operation in 1..=2 {
+        jobs[0].execute(operation, 1, &[1], 10 * operation);
+        fixture.run_until(operation);
+    }
+    jobs[0].compile(2, STEP).expect("compiles");
+    jobs[0].execute(3, 2, &[1], 30);
+    fixture.until(|| fixture.sum(|account| account.running.into()) == 1);
+    for job in &mut jobs[1..] {
+        job.execute(1, 1, &[1], 10);
+        job.flush();
+    }
+    fixture.until(|| fixture.sum(|account| account.waiting_since.is_some().into()) == 2);
+    fixture.run_until(5);
+}
+
+#[test]
+fn a_launch_that_the_device_has_no_room_for_is_tried_again_with_more() {
+    // The ledger believes in twice what the device has.
+    let room = Room {
+        device_bytes: 2 << 20,
+        host_bytes: 8 << 20,
+        user_max: None,
+    };
+    let mut fixture = Fixture::of(Clock::Real, room);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    for job in [&mut one, &mut two] {
+        let holds = "name: hold; params: f32[4]; outputs: f32[200000]";
+        job.compile(1, holds).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    one.execute(1, 1, &[1], 10);
+    one.ended(1).expect("it fits");
+    two.execute(1, 1, &[1], 10);
+    two.ended(1).expect("the other made room for it");
+    let paged = fixture
+        .host
+        .scheduling
+        .look(|engine, _| engine.ledger().paged_bytes());
+    assert!(paged >= 800_000, "{paged} bytes have left");
+    // More than the device ever has: the second failure is the job's.
+    let large = "name: large; params: f32[4]; outputs: f32[4]; hidden: 2000000";
+    two.compile(2, large).expect("compiles");
+    two.execute(2, 2, &[1], 20);
+    let error = two.ended(2).expect_err("the device is too small");
+    assert!(error.message.contains("out of memory"), "{}", error.message);
+    one.execute(2, 1, &[1], 20);
+    one.ended(2).expect("nobody else noticed");
+}
+
+#[test]
+fn scratch_that_the_compiler_does_not_count_is_learned_from_the_device() {
+    let mut fixture = Fixture::new();
+    let mut job = fixture.job("train.py");
+    job.compile(
+        1,
+        "name: s; params: f32[4]; outputs: f32[4]; scratch: 100; hidden: 5000",
+    )
+    .expect("compiles");
+    job.upload(1, [1.0; 4]);
+    let peak = |fixture: &Fixture| {
+        let peak = |engine: &salus_engine::Engine, _| engine.ledger().peak_bytes();
+        fixture.host.scheduling.look(peak)
+    };
+    job.execute(1, 1, &[1], 10);
+    job.ended(1).expect("it ran");
+    assert_eq!(peak(&fixture), 132);
+    job.execute(2, 1, &[1], 20);
+    job.ended(2).expect("it ran");
+    assert_eq!(peak(&fixture), 5148, "the second run asks for all of it");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
-//! it needs besides its arrays, and `fail` is `compile`, `launch`, `async` or `none`. All but
+//! it needs besides its arrays, `hidden` what it needs beyond what is told, and `fail` is `compile`, `launch`, `async` or `none`. All but
 //! `name` may be left out.
 
 use std::time::Duration;
@@ -25,6 +25,8 @@ pub(super) struct Script {
     pub(super) outputs: Vec<(Shape, Option<u32>)>,
     pub(super) duration: Duration,
     pub(super) scratch_bytes: u64,
+    /// Scratch that the compiler does not tell.
+    pub(super) hidden_bytes: u64,
     pub(super) fail: Fail,
 }
 
@@ -65,6 +67,7 @@ impl Script {
             outputs: Vec::new(),
             duration: Duration::ZERO,
             scratch_bytes: 0,
+            hidden_bytes: 0,
             fail: Fail::Never,
         };
         for clause in text
@@ -93,6 +96,7 @@ impl Script {
                 }
                 "ms" => script.duration = Duration::from_millis(number()?),
                 "scratch" => script.scratch_bytes = number()?,
+                "hidden" => script.hidden_bytes = number()?,
                 "fail" => {
                     script.fail = match value {
                         "none" => Fail::Never,
