@@ -80,6 +80,10 @@ const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+const BANDWIDTH: &str = "bandwidth";
+/// What a move may cost, in plain copies.
+const MOVE_TARGET: f64 = 2.5;
+
 /// Import, compilation and the first step of many processes on few cores.
 const PREPARE_TIME: Duration = Duration::from_secs(600);
 const RUN_TIME: Duration = Duration::from_secs(600);
@@ -91,16 +95,20 @@ struct Jobs {
 
 pub(super) fn paging(arguments: &Arguments) -> Outcome {
     let setup = Setup::find(arguments.python.as_deref())?;
-    let wanted = |s: &&Scenario| {
-        arguments.only.is_empty() || arguments.only.iter().any(|name| name == s.name)
-    };
-    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(wanted).collect();
-    if chosen.is_empty() {
-        let names: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
+    let wants =
+        |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|one| one == name);
+    let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|s| wants(s.name)).collect();
+    if chosen.is_empty() && !wants(BANDWIDTH) {
+        let mut names: Vec<&str> = SCENARIOS.iter().map(|s| s.name).collect();
+        names.push(BANDWIDTH);
         return Err(Problem::new("there is no such scenario")
             .hint(format!("there are {}", names.join(", "))));
     }
     let copy = copy_bytes_per_second();
+    let bandwidth = match wants(BANDWIDTH) {
+        true => Some(bandwidth(&setup, copy)?),
+        false => None,
+    };
     let mut findings = Vec::new();
     for (n, scenario) in chosen.iter().enumerate() {
         output::say(&format!(
@@ -114,6 +122,7 @@ pub(super) fn paging(arguments: &Arguments) -> Outcome {
     let found = json!({
         "machine": machine::description(&setup),
         "copy_bytes_per_second": copy,
+        "bandwidth": bandwidth,
         "scenarios": findings,
     });
     output::data(&match arguments.output {
@@ -187,6 +196,94 @@ fn measure(setup: &Setup, scenario: &Scenario, quick: bool, copy: f64) -> Result
     }))
 }
 
+/// What moving a session of 236 MiB costs, in plain copies of as many bytes: the first move of a
+/// session, and of another just after it; later ones of arrays that are new, and of arrays that lie
+/// in their pages.
+fn bandwidth(setup: &Setup, copy: f64) -> Result<Value, Problem> {
+    output::say("bandwidth: a session of 236 MiB leaves and comes back");
+    let new = moves(setup, "replace_240", copy)?;
+    let kept = moves(setup, "hold_240", copy)?;
+    Ok(json!({
+        "what": "236 MiB in 120 arrays, half of them small, out and in, in plain copies",
+        "first": kept[0],
+        "first_at_once": kept[1],
+        "copied": new[2],
+        "in_place": kept[2],
+        "target": MOVE_TARGET,
+    }))
+}
+
+/// Two jobs that do not fit together run one after the other, so that one leaves at each change.
+/// Returns what the first move of each cost, and the later ones.
+fn moves(setup: &Setup, row: &'static str, copy: f64) -> Result<[Value; 3], Problem> {
+    let daemon = Daemon::start_with(setup, &["--memory", "300MiB"])?;
+    let route = Route::Salus(daemon.socket().to_owned());
+    let mut jobs = Jobs {
+        all: Vec::new(),
+        daemon,
+    };
+    // The second takes the device from the first, and is then pushed off it itself.
+    for _ in 0..2 {
+        let mut job = Side::start(setup, "job", &route)?;
+        job.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
+        jobs.all.push(job);
+    }
+    let block = json!({ "do": "block", "row": row, "seconds": 1 });
+    let price = |jobs: &Jobs, before: &Moved| -> Result<(Value, Moved), Problem> {
+        let now = Moved::of(&jobs.report()?);
+        let cost = |bytes: f64, ms: f64| (bytes > 0.0).then(|| ms / 1e3 / (bytes / copy));
+        let prices = json!({
+            "out": cost(now.out_bytes - before.out_bytes, now.out_ms - before.out_ms),
+            "in": cost(now.in_bytes - before.in_bytes, now.in_ms - before.in_ms),
+            "out_bytes": now.out_bytes - before.out_bytes,
+            "in_bytes": now.in_bytes - before.in_bytes,
+        });
+        Ok((prices, now))
+    };
+    // The first has left when the second was prepared.
+    let (first, before) = price(&jobs, &Moved::default())?;
+    let change = |jobs: &mut Jobs| -> Result<(), Problem> {
+        for job in &mut jobs.all {
+            job.ask(&block, RUN_TIME)?;
+        }
+        Ok(())
+    };
+    jobs.all[0].ask(&block, RUN_TIME)?;
+    let (at_once, _) = price(&jobs, &before)?;
+    // What was left behind cold is warm after this.
+    change(&mut jobs)?;
+    let (_, before) = price(&jobs, &Moved::default())?;
+    for _ in 0..5 {
+        change(&mut jobs)?;
+    }
+    let (later, _) = price(&jobs, &before)?;
+    Ok([first, at_once, later])
+}
+
+/// What the service has moved so far.
+#[derive(Default)]
+struct Moved {
+    out_bytes: f64,
+    out_ms: f64,
+    in_bytes: f64,
+    in_ms: f64,
+}
+
+impl Moved {
+    fn of(report: &Value) -> Self {
+        let sum = |key: &str| -> f64 {
+            let sessions = report["sessions"].as_array().into_iter().flatten();
+            sessions.filter_map(|s| s["moves"][key].as_f64()).sum()
+        };
+        Self {
+            out_bytes: sum("out_bytes"),
+            out_ms: sum("out_ms"),
+            in_bytes: sum("in_bytes"),
+            in_ms: sum("in_ms"),
+        }
+    }
+}
+
 impl Jobs {
     /// Asks all at once and waits for all.
     fn each(&mut self, command: &Value, patience: Duration) -> Result<(), Problem> {
@@ -233,6 +330,29 @@ fn table(found: &Value) -> String {
         report::header(&found["machine"]),
         bytes(&found["copy_bytes_per_second"])
     );
+    let bandwidth = &found["bandwidth"];
+    if let Some(what) = bandwidth["what"].as_str() {
+        out.push_str(&format!("bandwidth: {what} (at most {MOVE_TARGET})\n"));
+        for (key, name) in [
+            ("first", "the first move of a session"),
+            (
+                "first_at_once",
+                "the first move of a second session at once after it",
+            ),
+            ("copied", "later, arrays that are new"),
+            ("in_place", "later, arrays that lie in their pages"),
+        ] {
+            let price = |way: &str| match bandwidth[key][way].as_f64() {
+                Some(price) => format!("{price:.2}"),
+                None => "-".into(),
+            };
+            out.push_str(&format!(
+                "    {name}: out {}, in {}\n",
+                price("out"),
+                price("in")
+            ));
+        }
+    }
     for one in found["scenarios"].as_array().into_iter().flatten() {
         let (ratio, target) = (number(&one["ratio"]), number(&one["target"]));
         let verdict = if ratio <= target { "met" } else { "missed" };

@@ -12,6 +12,9 @@ use super::operations::{Operation, Operations, RESOURCE_EXHAUSTED};
 use super::read::is_plain;
 use super::session::Answer;
 
+/// Arrays that are smaller do not change what a session needs.
+const MUCH_BYTES: u64 = 1 << 20;
+
 /// What becomes of an operation now.
 pub(super) enum Admitted {
     Now(Lane),
@@ -32,6 +35,9 @@ impl<D: Device> Operations<D> {
             let session = self.session.id;
             let ready = Event::Ready { session, demand };
             self.host.scheduling.tell(ready, Some(session));
+            if demand.new_bytes >= MUCH_BYTES {
+                self.expect_pages();
+            }
         }
         match self.session.take_answer() {
             None => Admitted::Later,
@@ -42,6 +48,19 @@ impl<D: Device> Operations<D> {
                     Answer::Refuse(why) => Admitted::Never(self.refusal(why)),
                 }
             }
+        }
+    }
+
+    /// Where the device fills up, this session may be the next to leave.
+    fn expect_pages(&self) {
+        let bytes = self.host.scheduling.look(|engine, _| {
+            let ledger = engine.ledger();
+            let holding = ledger.holding(self.session.id)?;
+            let is_tight = ledger.resident_bytes() > ledger.room().device_bytes / 2;
+            is_tight.then_some(holding.resident_bytes)
+        });
+        if let Some(bytes) = bytes {
+            self.host.pages.expect(bytes);
         }
     }
 

@@ -91,11 +91,12 @@ impl<D: Device> Host<D> {
         }
     }
 
-    /// Starts the thread that wakes the engine.
-    fn keep_time(self: &Arc<Self>) -> std::io::Result<()> {
-        let host = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("alarm".into());
-        thread.spawn(move || host.scheduling.keep_time())?;
+    /// Starts the thread that wakes the engine, and the one that prepares memory for pages.
+    fn start_threads(self: &Arc<Self>) -> std::io::Result<()> {
+        let thread = |name: &str| std::thread::Builder::new().name(name.into());
+        let (alarm, pages) = (Arc::clone(self), Arc::clone(&self.pages));
+        thread("alarm").spawn(move || alarm.scheduling.keep_time())?;
+        thread("pages").spawn(move || pages.prepare())?;
         Ok(())
     }
 }
@@ -164,7 +165,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         session_bytes_max: settings.session_bytes_max,
         supervisor: supervisor.clone(),
     });
-    if let Err(e) = host.keep_time() {
+    if let Err(e) = host.start_threads() {
         let message = format!("no thread can be started: {e}");
         supervisor.send(Failed {
             error: Error { code: 8, message },

@@ -56,6 +56,8 @@ impl<D: Device> Operations<D> {
             absent_bytes,
         };
         self.host.scheduling.tell(paged_out, Some(self.session.id));
+        // Whoever waited for the room goes on meanwhile.
+        heap::trim(copied);
     }
 
     /// Arrays that can leave: those that the next launch does not need first, the large before the
@@ -169,7 +171,6 @@ impl<D: Device> Operations<D> {
             };
             self.put(one.id, Slot::Paged(Arc::new(page)));
         }
-        heap::trim(offset);
         (bytes, offset)
     }
 

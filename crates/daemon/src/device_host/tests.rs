@@ -99,7 +99,7 @@ impl Fixture {
             session_bytes_max: None,
             supervisor,
         });
-        host.keep_time().expect("a thread");
+        host.start_threads().expect("a thread");
         Self {
             host,
             sessions: 0,
