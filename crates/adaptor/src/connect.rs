@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use salus_channel::{Inbox, send_all};
-use salus_wire::{FromService, Hello, ToService, Welcome, version};
+use salus_wire::{FromService, Hello, Priority, Terms, ToService, Welcome, version};
 
 use crate::error::{Error, Result, denied, precondition, unavailable};
 
@@ -31,8 +31,8 @@ const HOW_TO_START: &str =
 struct Environment {
     socket: Option<PathBuf>,
     name: Option<String>,
-    /// In bytes, as `salus run --memory-max` writes it; 0 is no limit.
-    memory_max: u64,
+    /// As `salus run` writes them.
+    terms: Terms,
     deadline: Duration,
     runtime_directory: Option<PathBuf>,
     temporary_directory: PathBuf,
@@ -46,13 +46,21 @@ fn environment() -> &'static Environment {
                 .ok()
                 .filter(|text: &String| !text.is_empty())
         };
+        let number = |name| text(name).and_then(|n| n.parse().ok()).unwrap_or(0);
         let path = |name| std::env::var_os(name).filter(|text| !text.is_empty());
         Environment {
             socket: path("SALUS_SOCKET").map(PathBuf::from),
             name: text("SALUS_NAME"),
-            memory_max: text("SALUS_MEMORY_MAX")
-                .and_then(|bytes| bytes.parse().ok())
-                .unwrap_or(0),
+            terms: Terms {
+                memory_max: number("SALUS_MEMORY_MAX"),
+                weight: u32::try_from(number("SALUS_WEIGHT")).unwrap_or(0),
+                priority: text("SALUS_PRIORITY")
+                    .and_then(|name| Priority::named(&name))
+                    .unwrap_or_default(),
+                deadline_us: number("SALUS_DEADLINE_US"),
+                iterations: number("SALUS_ITERATIONS"),
+                expect_us: number("SALUS_EXPECT_US"),
+            },
             deadline: text("SALUS_CONNECT_SECONDS")
                 .and_then(|seconds| seconds.parse().ok())
                 .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
@@ -88,7 +96,7 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
         protocol_max: version::MAX,
         version: env!("CARGO_PKG_VERSION").into(),
         name: name(choice.name),
-        memory_max: environment().memory_max,
+        terms: environment().terms.clone(),
     };
     send_all(&socket, &ToService::from(hello), None).map_err(|e| silent(&shown, &e))?;
     let mut inbox = Inbox::default();

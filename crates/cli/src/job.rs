@@ -2,15 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use salus_daemon::config::Problem;
 use salus_daemon::paths::Places;
-use salus_wire::Request;
+use salus_wire::{Priority, Request};
 use serde_json::Value;
 
-use crate::units::parse_bytes;
-use crate::{NO, Outcome, Where, ask, output, units};
+use crate::units::{parse_bytes, parse_priority, parse_time, parse_weight};
+use crate::{Format, NO, Outcome, Where, ask, output, units};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -30,6 +31,67 @@ enum Change {
         #[arg(value_name = "BYTES", value_parser = limit)]
         bytes: u64,
     },
+    /// Its share of the device relative to others, under `fair` and `pack`
+    Weight {
+        #[arg(value_name = "N", value_parser = parse_weight)]
+        weight: u32,
+    },
+    /// `high`, `normal` or `low`, under `priority`
+    Priority {
+        #[arg(value_name = "CLASS", value_parser = parse_priority)]
+        priority: Priority,
+    },
+    /// How soon an iteration should be done, under `deadline`: 20ms, 1.5s, `none`
+    Deadline {
+        #[arg(value_name = "TIME", value_parser = deadline)]
+        time: Duration,
+    },
+    /// Start nothing more of it; its memory may leave the device
+    Pause,
+    /// Let it go on
+    Resume,
+    /// End it
+    Kill,
+}
+
+impl Change {
+    /// What is asked of the service, and what to say when it was done.
+    fn ask(&self) -> (salus_wire::Change, String) {
+        use salus_wire::Change as Asked;
+        match self {
+            Self::MemoryMax { bytes: 0 } => (Asked::MemoryMax(0), "may hold what fits".into()),
+            Self::MemoryMax { bytes } => (
+                Asked::MemoryMax(*bytes),
+                format!("may hold at most {}", units::bytes(*bytes)),
+            ),
+            Self::Weight { weight } => (Asked::Weight(*weight), format!("has weight {weight}")),
+            Self::Priority { priority } => (
+                Asked::Priority(*priority),
+                format!("has priority {}", priority.name()),
+            ),
+            Self::Deadline { time } if time.is_zero() => {
+                (Asked::Deadline(0), "has no deadline".into())
+            }
+            Self::Deadline { time } => {
+                let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+                let shown = units::milliseconds(time.as_secs_f64() * 1e3);
+                (Asked::Deadline(us), format!("has a deadline of {shown}"))
+            }
+            Self::Pause => (
+                Asked::Pause,
+                "is paused at the next boundary; `salus job` … `resume` lets it go on".into(),
+            ),
+            Self::Resume => (Asked::Resume, "goes on".into()),
+            Self::Kill => (Asked::Kill, "ends at the next boundary".into()),
+        }
+    }
+}
+
+fn deadline(text: &str) -> Result<Duration, String> {
+    match text {
+        "none" => Ok(Duration::ZERO),
+        text => parse_time(text),
+    }
 }
 
 #[derive(Args)]
@@ -39,6 +101,9 @@ pub(crate) struct ExplainArguments {
     /// The session's number or name, as `salus ps` shows them
     #[arg(value_name = "JOB")]
     job: String,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
 }
 
 fn limit(text: &str) -> Result<u64, String> {
@@ -52,18 +117,16 @@ pub(crate) fn job(arguments: &Arguments) -> Outcome {
     let Some((socket, session)) = find(&arguments.place, &arguments.job)? else {
         return Ok(NO);
     };
-    let Change::MemoryMax { bytes } = arguments.change;
     let id = session["id"].as_u64().unwrap_or(0);
-    let request = Request::Limit {
-        session: id,
-        memory_max: bytes,
-    };
-    ask::ask(&socket, request)?;
-    let limit = match bytes {
-        0 => "no limit".into(),
-        bytes => format!("at most {}", units::bytes(bytes)),
-    };
-    output::say(&format!("session {id} may hold {limit}"));
+    let (change, done) = arguments.change.ask();
+    ask::ask(
+        &socket,
+        Request::Change {
+            session: id,
+            change,
+        },
+    )?;
+    output::say(&format!("session {id} {done}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -71,17 +134,51 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Outcome {
     let Some((_, session)) = find(&arguments.place, &arguments.job)? else {
         return Ok(NO);
     };
+    output::data(&match arguments.output {
+        Format::Json => format!("{session:#}\n"),
+        Format::Table => account(&session),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where a session's time goes, as the engine calls it and as people do.
+const TIMES: [(&str, &str); 7] = [
+    ("running_ms", "the device worked for it"),
+    ("turn_ms", "others were before it, by the policy"),
+    ("memory_ms", "it waited for memory on the device"),
+    ("paging_ms", "its arrays left the device for others"),
+    ("compile_ms", "its programs were compiled or loaded"),
+    ("paused_ms", "it was paused"),
+    ("host_ms", "its own program worked or waited"),
+];
+
+/// Why it waits, what it holds, and an account of its time that adds up.
+fn account(session: &Value) -> String {
     let text = |key: &str| session[key].as_str().unwrap_or("?").to_owned();
     let size = |key: &str| units::bytes(session[key].as_u64().unwrap_or(0));
-    output::data(&format!(
+    let time = |key: &str| session["times"][key].as_f64().unwrap_or(0.0);
+    let total: f64 = TIMES.iter().map(|(key, _)| time(key)).sum();
+    let mut out = format!(
         "session {} (`{}`): {}\nit holds {} on the device and {} in host memory\n",
         session["id"],
         text("name"),
         text("why"),
         size("resident_bytes"),
         size("paged_bytes"),
-    ));
-    Ok(ExitCode::SUCCESS)
+    );
+    if let Some(remaining) = session["remaining_ms"].as_f64() {
+        out.push_str(&format!(
+            "it will need about {} more of the device\n",
+            units::milliseconds(remaining)
+        ));
+    }
+    out.push_str(&format!("in {}:\n", units::milliseconds(total)));
+    for (key, what) in TIMES.iter().filter(|(key, _)| time(key) > 0.0) {
+        let part = 100.0 * time(key) / total;
+        let shown = units::milliseconds(time(key));
+        out.push_str(&format!("  {shown:>12}  {part:>5.1} %  {what}\n"));
+    }
+    out
 }
 
 /// The service and the session that is meant. `None`: there is none, and that was said.

@@ -12,6 +12,7 @@ mod doctor;
 mod job;
 mod library;
 mod output;
+mod policy;
 mod probe;
 mod ps;
 mod run;
@@ -55,6 +56,8 @@ enum Command {
     Explain(job::ExplainArguments),
     /// Change a job while it runs
     Job(job::Arguments),
+    /// Show in which order jobs are served, or change it
+    Policy(policy::Arguments),
     /// Show what is found, what is missing and what to do
     Doctor(doctor::Arguments),
     /// End the service
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Ps(arguments) => ps::ps(&arguments),
         Command::Explain(arguments) => job::explain(&arguments),
         Command::Job(arguments) => job::job(&arguments),
+        Command::Policy(arguments) => policy::policy(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Stop(arguments) => stop::stop(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),

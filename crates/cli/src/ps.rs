@@ -95,7 +95,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// `cpu (Host CPU): up, 1 lane, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB`.
+/// `cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB`.
 fn device_line(device: &Value, service: &Value) -> String {
     let Some(platform) = device["platform"].as_str() else {
         let state = device["state"].as_str().unwrap_or("not known");
@@ -112,9 +112,10 @@ fn device_line(device: &Value, service: &Value) -> String {
         None => "lanes not known".into(),
     };
     format!(
-        "{} ({}): {lanes}, {} of {} in use, peak {}\n",
+        "{} ({}): {lanes}, {}, {} of {} in use, peak {}\n",
         tame(platform),
         plain(&device["kind"]),
+        plain(&device["policy"]),
         size(&device["resident_bytes"]),
         size(&device["capacity_bytes"]),
         size(&device["peak_bytes"]),
@@ -155,7 +156,7 @@ mod tests {
     fn a_table_for_people() {
         let report = json!({
             "device": {
-                "platform": "cpu", "kind": "Host CPU", "lanes": 1,
+                "platform": "cpu", "kind": "Host CPU", "lanes": 1, "policy": "fair",
                 "capacity_bytes": 25_125_558_681u64, "resident_bytes": 1_288_490_189u64,
                 "peak_bytes": 2u64 << 30,
             },
@@ -167,7 +168,7 @@ mod tests {
             ],
         });
         let expected = "\
-cpu (Host CPU): 1 lane, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB
+cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB
 ID  NAME       PID  USER  STATE    ITERATIONS  DEVICE TIME  WAITING   RESIDENT  PAGED  SCRATCH
  7  train.py  4121  anna  running        1200        5.3 s    12 ms  512.0 MiB    0 B  1.0 KiB
 12  a\\nb         9  b     idle              -            -        -          -      -        -

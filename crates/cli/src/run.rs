@@ -12,13 +12,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use clap::Args;
 use salus_daemon::config::{Config, Problem};
 use salus_daemon::paths::{Places, absolute, ensure_private_dir};
-use salus_wire::Request;
+use salus_wire::{Priority, Request};
 
-use crate::units::parse_bytes;
+use crate::units::{parse_bytes, parse_priority, parse_time, parse_weight};
 use crate::{Outcome, Where, ask, background, library, output, serve};
 
 /// What registers Salus with JAX.
@@ -40,6 +41,21 @@ pub(crate) struct Arguments {
     /// limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     memory_max: Option<u64>,
+    /// Its share of the device relative to others, under `fair` and `pack` [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse_weight)]
+    weight: Option<u32>,
+    /// `high` goes before `normal` before `low`, under `priority` [default: normal]
+    #[arg(long, value_name = "CLASS", value_parser = parse_priority)]
+    priority: Option<Priority>,
+    /// How soon an iteration should be done, under `deadline`: 20ms, 1.5s, …
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    deadline: Option<Duration>,
+    /// How many iterations it will make, which `srtf` uses
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
+    /// How much device time it will take, which `srtf` uses: 90s, 10m, 2h, …
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    expect: Option<Duration>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
@@ -62,16 +78,12 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         .clone()
         .or_else(|| std::env::var("SALUS_NAME").ok().filter(|n| !n.is_empty()))
         .unwrap_or_else(|| name_of(&arguments.command));
-    let memory_max = match arguments.memory_max {
-        Some(bytes) => bytes.to_string(),
-        None => std::env::var("SALUS_MEMORY_MAX").unwrap_or_default(),
-    };
     hold(&socket);
     let failure = Command::new(program)
         .args(rest)
         .env("SALUS_SOCKET", absolute(&socket))
         .env("SALUS_NAME", name)
-        .env("SALUS_MEMORY_MAX", memory_max)
+        .envs(terms(arguments))
         .env("SALUS_LIBRARY", library)
         // `cpu` stays there for `jax.devices("cpu")`.
         .env("JAX_PLATFORMS", "salus,cpu")
@@ -83,6 +95,31 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         io::ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,
     }))
+}
+
+/// What the job's library tells the service of it. What is not said here stays as it was.
+fn terms(arguments: &Arguments) -> Vec<(&'static str, String)> {
+    let us = |time: Duration| time.as_micros().to_string();
+    let terms = [
+        (
+            "SALUS_MEMORY_MAX",
+            arguments.memory_max.map(|n| n.to_string()),
+        ),
+        ("SALUS_WEIGHT", arguments.weight.map(|n| n.to_string())),
+        (
+            "SALUS_PRIORITY",
+            arguments.priority.map(|class| class.name().into()),
+        ),
+        ("SALUS_DEADLINE_US", arguments.deadline.map(us)),
+        (
+            "SALUS_ITERATIONS",
+            arguments.iterations.map(|n| n.to_string()),
+        ),
+        ("SALUS_EXPECT_US", arguments.expect.map(us)),
+    ];
+    let said = terms.into_iter();
+    said.filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
 /// Has the service stay until the command ends, however late it comes to use JAX: the command

@@ -11,8 +11,9 @@ use salus_daemon::config::{Config, Problem};
 use salus_daemon::paths::{self, Places};
 use salus_daemon::supervisor::{self, Launcher, Service};
 use salus_device::discover;
+use salus_engine::Policy;
 
-use crate::units::parse_bytes;
+use crate::units::{parse_bytes, parse_policy};
 use crate::{Outcome, Where, background, output};
 
 #[derive(Args, Clone, Default)]
@@ -32,7 +33,12 @@ pub(crate) struct Arguments {
     /// Host memory for arrays that must leave the device [default: half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) host_memory: Option<u64>,
-    /// Iterations that may run side by side [default: 1; at most the cores on a CPU device]
+    /// In which order jobs are served: exclusive, fifo, srtf, pack, fair, priority, las, deadline
+    /// [default: fair]
+    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
+    pub(crate) policy: Option<Policy>,
+    /// Iterations that may run side by side [default: 1, under `pack` as many as help; at most the
+    /// cores on a CPU device]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) lanes: Option<u32>,
     /// Return as soon as it serves, and leave it running; its log lies beside the socket
@@ -67,6 +73,9 @@ impl Arguments {
         if let Some(bytes) = self.host_memory {
             add("--host-memory", number(bytes));
         }
+        if let Some(policy) = self.policy {
+            add("--policy", policy.name().into());
+        }
         if let Some(lanes) = self.lanes {
             add("--lanes", number(lanes.into()));
         }
@@ -93,7 +102,8 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     }
     config.capacity_bytes = arguments.memory.or(config.capacity_bytes);
     config.host_bytes = arguments.host_memory.or(config.host_bytes);
-    config.lanes = arguments.lanes.unwrap_or(config.lanes);
+    config.policy = arguments.policy.unwrap_or(config.policy);
+    config.lanes = arguments.lanes.or(config.lanes);
     check_lanes(&config)?;
     if arguments.background {
         let socket = socket(arguments, &config, &places)?;
@@ -127,12 +137,12 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
 /// bits of results depend on it: with more lanes than cores they would not be those of plain JAX.
 fn check_lanes(config: &Config) -> Result<(), Problem> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
-    if config.device != "cpu" || config.lanes as usize <= cores {
+    let lanes = config.lanes.unwrap_or(1);
+    if config.device != "cpu" || lanes as usize <= cores {
         return Ok(());
     }
     Err(Problem::new(format!(
-        "{} lanes on {cores} cores would change the results of programs",
-        config.lanes
+        "{lanes} lanes on {cores} cores would change the results of programs"
     ))
     .hint(format!("the CPU device takes up to {cores} here")))
 }

@@ -17,7 +17,7 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use salus_engine::Room;
+use salus_engine::{Policy, Room};
 use salus_wire::Value;
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
@@ -33,7 +33,11 @@ pub struct HostSettings {
     pub device: String,
     /// The vendor's library that `device` stands for.
     pub plugin: PathBuf,
-    pub lanes: u32,
+    /// In which order jobs are served.
+    pub policy: String,
+    /// How many iterations may run side by side; `None`: one, or as many as help if the policy
+    /// packs.
+    pub lanes: Option<u32>,
     /// `None`: what the device says it has.
     pub capacity_bytes: Option<u64>,
     /// For arrays that are paged out. `None`: half of the machine's memory.
@@ -56,7 +60,17 @@ pub struct HostSettings {
 /// beyond what programs declare.
 const HEADROOM: u64 = 32;
 
+/// Lanes that a policy which packs may use where nothing is said: more than a few side by side help
+/// little, and each is a virtual device of the CPU plugin, of which there may be no more than cores.
+const LANES_PACKED: usize = 4;
+
 impl HostSettings {
+    /// How many lanes the device is opened with.
+    pub fn device_lanes(&self) -> u32 {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        self.lanes.unwrap_or(cores.min(LANES_PACKED) as u32)
+    }
+
     /// What the ledger may give away of a device of this size.
     pub fn room(&self, capacity_bytes: u64) -> Room {
         let machine = || {
@@ -114,7 +128,8 @@ pub struct Config {
     /// `Some(0)`: never. `None`: never, but `salus run` chooses a time for a service it starts.
     pub idle_exit_seconds: Option<u64>,
     pub device: String,
-    pub lanes: u32,
+    pub policy: Policy,
+    pub lanes: Option<u32>,
     pub capacity_bytes: Option<u64>,
     pub host_bytes: Option<u64>,
     pub session_bytes_max: Option<u64>,
@@ -179,7 +194,8 @@ impl Config {
             allow_users: AllowUsers::Owner,
             idle_exit_seconds: None,
             device: "cpu".into(),
-            lanes: 1,
+            policy: Policy::Fair,
+            lanes: None,
             capacity_bytes: None,
             host_bytes: None,
             session_bytes_max: None,
@@ -255,13 +271,13 @@ impl Config {
         }
         if let Some(device) = root.section("device")? {
             set(&mut config.device, device.text("device")?.map(Into::into));
-            set(
-                &mut config.lanes,
-                device.number("lanes", LANES)?.map(|n| n as u32),
-            );
+            config.lanes = device.number("lanes", LANES)?.map(|n| n as u32);
             config.capacity_bytes = device.bytes("memory")?;
             config.host_bytes = device.bytes("host_memory")?;
             config.plugin_options = device.options()?;
+        }
+        if let Some(scheduling) = root.section("scheduling")? {
+            set(&mut config.policy, scheduling.policy()?);
         }
         if let Some(limits) = root.section("limits")? {
             config.session_bytes_max = limits.bytes("memory_per_session")?;
@@ -289,6 +305,7 @@ impl Config {
         HostSettings {
             device: self.device.clone(),
             plugin,
+            policy: self.policy.name().into(),
             lanes: self.lanes,
             capacity_bytes: self.capacity_bytes,
             host_bytes: self.host_bytes,

@@ -22,14 +22,14 @@ pub(crate) fn open(settings: &HostSettings) -> Result<Opened, Error> {
             .map(|(name, value)| (name.clone(), value.into()))
             .collect(),
         capacity_bytes: settings.capacity_bytes,
-        lanes: settings.lanes,
+        lanes: settings.device_lanes(),
     };
     PjrtDevice::open(&config).map(Opened::Pjrt)
 }
 
 fn scripted(settings: &HostSettings) -> ScriptedConfig {
     ScriptedConfig {
-        lanes: settings.lanes,
+        lanes: settings.device_lanes(),
         capacity_bytes: settings.capacity_bytes.unwrap_or(1 << 30),
         clock: Clock::Real,
     }

@@ -18,7 +18,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use salus_engine::{Decision, Demand, Engine, Event, Kind, Room, SessionId, Time};
+use salus_engine::{
+    Decision, Demand, Engine, Event, Kind, Policy, Program, Room, SessionId, Time, Wishes,
+};
 
 const LANES: u64 = 16;
 const MIB: u64 = 1 << 20;
@@ -97,7 +99,7 @@ impl World {
             user_max: None,
         };
         let mut world = Self {
-            engine: Engine::new(room, LANES as u32),
+            engine: Engine::new(Policy::Fair, room, LANES as u32, LANES as u32),
             now: Time(0),
             running: VecDeque::new(),
         };
@@ -157,11 +159,15 @@ impl World {
             session: SessionId(id),
             user: salus_engine::User(0),
             memory_max: None,
+            wishes: Wishes::default(),
         });
     }
 
     fn launch(&mut self, id: u64, absent_bytes: u64, new_bytes: u64, scratch_bytes: u64) {
-        let kind = Kind::Launch { scratch_bytes };
+        let kind = Kind::Launch {
+            scratch_bytes,
+            program: Program(0),
+        };
         self.ask(id, kind, new_bytes, absent_bytes, absent_bytes);
     }
 

@@ -1,16 +1,116 @@
-//! What each session has used and how long it waited.
+//! What each session has used, and where its time went.
+//!
+//! At any moment a session is in one state, so the times in all of them add up to its age.
 
 use crate::time::{Duration, Time};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What a session does, or waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// It asks for nothing: its own program works, or waits for something else.
+    Host,
+    /// A program of it is being compiled or loaded.
+    Compile,
+    /// The device works for it.
+    Running,
+    /// Others are before it, by the policy.
+    Turn,
+    /// It waits for room on the device.
+    Memory,
+    /// Its arrays leave the device while it could go on.
+    Paging,
+    /// Its user has paused it.
+    Paused,
+}
+
+impl State {
+    pub const ALL: [Self; 7] = [
+        Self::Host,
+        Self::Compile,
+        Self::Running,
+        Self::Turn,
+        Self::Memory,
+        Self::Paging,
+        Self::Paused,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Compile => "compile",
+            Self::Running => "running",
+            Self::Turn => "turn",
+            Self::Memory => "memory",
+            Self::Paging => "paging",
+            Self::Paused => "paused",
+        }
+    }
+
+    /// Whether others, or their memory, keep it from running.
+    fn is_waiting(self) -> bool {
+        matches!(self, Self::Turn | Self::Memory | Self::Paging)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Account {
     pub iterations: u64,
-    /// Time in which the device worked for this session.
+    /// Iterations that followed one of another session in their lane.
+    pub switches: u64,
+    /// Lane time: of each iteration from when it was started, or the one before it in the lane has
+    /// ended, to its own end.
     pub device_time: Duration,
-    /// Time in which an iteration of this session was ready and others ran.
-    pub waiting: Duration,
     /// Iterations started and not ended.
     pub running: u32,
-    /// Since when its next iteration waits for its turn.
-    pub waiting_since: Option<Time>,
+    state: State,
+    since: Time,
+    /// In each state, but for the time since `since`.
+    times: [Duration; State::ALL.len()],
+}
+
+impl Account {
+    pub(crate) fn new(now: Time) -> Self {
+        Self {
+            iterations: 0,
+            switches: 0,
+            device_time: Duration(0),
+            running: 0,
+            state: State::Host,
+            since: now,
+            times: [Duration(0); State::ALL.len()],
+        }
+    }
+
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Since when it is in that state.
+    pub fn since(&self) -> Time {
+        self.since
+    }
+
+    /// How long it was in a state until now.
+    pub fn time_in(&self, state: State, now: Time) -> Duration {
+        let ongoing = match state == self.state {
+            true => now - self.since,
+            false => Duration(0),
+        };
+        self.times[state as usize] + ongoing
+    }
+
+    /// How long others, or their memory, kept it from running.
+    pub fn waiting(&self, now: Time) -> Duration {
+        let waiting = State::ALL.into_iter().filter(|state| state.is_waiting());
+        waiting.fold(Duration(0), |sum, state| sum + self.time_in(state, now))
+    }
+
+    pub(crate) fn enter(&mut self, now: Time, state: State) {
+        if state != self.state {
+            self.times[self.state as usize] = self.time_in(self.state, now);
+            self.state = state;
+            // Never back: the state's time would count twice.
+            self.since = self.since.max(now);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! The claimant: the oldest request that does not fit, and what is done for it.
+//! The claimant: the first request in order that does not fit, and what is done for it.
 //!
 //! Promise: what leaves for the claimant is kept for it; nobody leaves for one that fits as soon as
 //! what runs has ended; one that would wait for ever is refused.
@@ -26,7 +26,7 @@ impl Engine {
             let leaver = self.residency.victim(now, claimant);
             let leaver = leaver.or_else(|| self.itself(claimant));
             let Some(leaver) = leaver.filter(|_| host > 0) else {
-                return self.wait_for_room(claimant, host, out);
+                return self.wait_for_room(now, claimant, host, out);
             };
             let resident = self.ledger.holding(leaver).map_or(0, |h| h.resident_bytes);
             let bytes = (lack + MARGIN_BYTES).min(resident).min(host);
@@ -49,6 +49,7 @@ impl Engine {
     /// claimant would wait for ever.
     pub(crate) fn wait_for_room(
         &mut self,
+        now: Time,
         claimant: SessionId,
         host: u64,
         out: &mut Vec<Decision>,
@@ -57,7 +58,8 @@ impl Engine {
             self.wake_at = self.residency.next(claimant);
         }
         let at_work = |id: &SessionId, s: &Session| {
-            *id != claimant && (s.request.is_none() || s.account.running > 0)
+            let asks = s.request.is_some() && !self.is_held(*id);
+            *id != claimant && (!asks || s.account.running > 0)
         };
         let hope = self.wake_at.is_some()
             || self.leaving_bytes > 0
@@ -70,7 +72,7 @@ impl Engine {
                 free_bytes: self.ledger.free_bytes(),
                 host_free_bytes: host,
             };
-            self.withdraw(claimant);
+            self.withdraw(now, claimant);
             out.push(Decision::Refuse {
                 session: claimant,
                 why,
@@ -95,6 +97,7 @@ impl Engine {
         self.dequeue(id);
         self.session_mut(id).leaving = Some((bytes, now));
         self.replace(id);
+        self.restate(now, id);
         out.push(Decision::PageOut { session: id, bytes });
     }
 
@@ -131,18 +134,18 @@ impl Engine {
         self.need(id).saturating_sub(self.ledger.free_bytes())
     }
 
-    /// Where the claimant waits for what runs, nothing younger may be started that it would have to
-    /// wait for as well.
+    /// Where the claimant waits for what runs, nothing later in order may be started that it would
+    /// have to wait for as well.
     pub(crate) fn would_be_in_the_way(&self, id: SessionId) -> bool {
         let Some(claimant) = self.claim.filter(|claimant| *claimant != id) else {
             return false;
         };
-        let younger = self.older(Some(claimant), id) == Some(claimant);
-        younger && self.fits_after(claimant, None) && !self.fits_after(claimant, Some(id))
+        let later = self.earlier(Some(claimant), id) == Some(claimant);
+        later && self.fits_after(claimant, None) && !self.fits_after(claimant, Some(id))
     }
 
-    /// Whether the claimant fits as soon as what ran when it became the claimant, and what is older
-    /// than it, has ended, even if what else was started since never ends; `with` is one that would
+    /// Whether the claimant fits as soon as what ran when it became the claimant, and what comes
+    /// before it, has ended, even if what else was started since never ends; `with` is one that would
     /// be started now.
     pub(crate) fn fits_after(&self, claimant: SessionId, with: Option<SessionId>) -> bool {
         let asked = |id: SessionId| self.session(id).request.as_ref();
@@ -154,7 +157,7 @@ impl Engine {
         let mut kept = request.demand.new_bytes + request.demand.absent_bytes;
         kept += with.map_or(0, |(_, demand)| demand.new_bytes + demand.absent_bytes);
         for (index, lane) in self.lanes.iter().enumerate() {
-            let mut size = lane.size_since(self.claimed_at, request.number);
+            let mut size = lane.size_since(self.claimed_at, request.order);
             if index == own {
                 size = size.max(request.demand.scratch_bytes());
             }

@@ -1,32 +1,50 @@
 //! The engine: sessions ask, lanes and memory are given out, arrays are sent away for others.
 //!
-//! Sessions are served in the order in which they asked. The oldest that does not fit is the
-//! *claimant*. If it fits as soon as what runs has ended, it waits for that, and nothing younger
-//! starts that would be in its way. Else others are paged out for it, and as soon as that is under
-//! way nobody younger may take the room. Until then, younger ones that fit may go ahead.
+//! Sessions are served in the order of the policy (`policies/`). The first that does not fit is the
+//! *claimant*. If it fits as soon as what runs has ended, it waits for that, and nothing later in
+//! order starts that would be in its way. Else others are paged out for it, and as soon as that is
+//! under way nobody later may take the room. Until then, later ones that fit may go ahead.
 //!
 //! Promise: after every event arrays and lanes fit the device (asserted in the ledger). A request
-//! waits for bounded time as long as what all sessions hold fits device and host: the claimant is
-//! the oldest, everybody's stay ends, and what leaves for it is kept for it.
+//! waits for bounded time as long as what all sessions hold fits device and host: whoever has waited
+//! long enough is served by age, everybody's stay ends, and what leaves for the claimant is kept for
+//! it.
 //! Cost: an event is O(log n) in the sessions and O(lanes).
-//! Not here: who is first in order by other rules than age, preempting what runs.
+//! Not here: preempting what runs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::accounts::Account;
+use crate::accounts::{Account, State};
 use crate::lanes::{LaneState, Waiting};
 use crate::ledger::{Ledger, Room};
+use crate::pairing::Pairing;
+use crate::policies::{Facts, PATIENCE, Policy, Rank};
+use crate::progress::{Estimates, Progress};
 use crate::residency::{Place, Residency};
-use crate::time::Time;
-use crate::{Decision, Demand, Event, Kind, Lane, Refusal, SessionId};
+use crate::shares::Share;
+use crate::time::{Duration, Time};
+use crate::{Decision, Demand, Event, Kind, Lane, Program, Refusal, SessionId, Wishes};
 
 #[derive(Debug)]
 pub struct Engine {
+    pub(crate) policy: Policy,
     pub(crate) ledger: Ledger,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) lanes: Vec<LaneState>,
-    /// Requests that need no lane, by age.
-    pub(crate) arrays: BTreeMap<u64, Waiting>,
+    /// How many of the lanes sessions are sent to.
+    pub(crate) width: usize,
+    /// Requests that need no lane, in order.
+    pub(crate) arrays: BTreeMap<Order, Waiting>,
+    /// Queued requests that have not waited for long, by age.
+    ages: BTreeMap<u64, SessionId>,
+    /// How many sessions that may run there are of each of the policy's classes.
+    classes: BTreeMap<u8, u32>,
+    /// Under a policy that serves one session only: that one.
+    pub(crate) owner: Option<SessionId>,
+    /// Virtual time of what was started last; it never goes back.
+    clock: u128,
+    pub(crate) estimates: Estimates,
+    pub(crate) pairing: Pairing,
     pub(crate) residency: Residency,
     /// Of those that are fixed, those for whose arrays the host had too little room.
     pub(crate) cramped: BTreeSet<SessionId>,
@@ -37,38 +55,67 @@ pub struct Engine {
     pub(crate) claimed_at: u64,
     pub(crate) starts: u64,
     pub(crate) wake_at: Option<Time>,
-    pub(crate) last_request: u64,
+    last_request: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) account: Account,
+    pub(crate) wishes: Wishes,
+    pub(crate) share: Share,
+    pub(crate) progress: Progress,
     pub(crate) lane: Lane,
     pub(crate) request: Option<Request>,
+    /// Whether the request stands in a queue: not while it is held, or its arrays leave.
+    pub(crate) queued: bool,
     /// Asked to page out so many bytes, and when.
     pub(crate) leaving: Option<(u64, Time)>,
     /// Asked, and nothing could leave: not asked again before something changes.
     pub(crate) fixed: bool,
     pub(crate) stays_until: Time,
+    /// Not asked to change lanes before.
+    pub(crate) lane_until: Time,
     pub(crate) quiet_since: Time,
     /// Under which it stands in `residency`.
     pub(crate) place: Option<Place>,
+    pub(crate) paused: bool,
+    compiling: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Request {
+    pub(crate) order: Order,
+    pub(crate) demand: Demand,
+    pub(crate) ready_at: Time,
+    /// It has waited so long that its age alone counts.
+    aged: bool,
+}
+
+/// Who is served before whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Order {
+    pub(crate) rank: Rank,
     /// Grows with each request: its age.
     pub(crate) number: u64,
-    pub(crate) demand: Demand,
 }
 
 impl Engine {
-    pub fn new(room: Room, lanes: u32) -> Self {
+    /// `width` of the device's `lanes` are used, unless the policy uses all.
+    pub fn new(policy: Policy, room: Room, lanes: u32, width: u32) -> Self {
+        let lanes = lanes.max(1);
         Self {
+            policy,
             ledger: Ledger::new(room),
             sessions: BTreeMap::new(),
-            lanes: (0..lanes.max(1)).map(|_| LaneState::default()).collect(),
+            lanes: (0..lanes).map(|_| LaneState::default()).collect(),
+            width: width.clamp(1, lanes) as usize,
             arrays: BTreeMap::new(),
+            ages: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            owner: None,
+            clock: 0,
+            estimates: Estimates::default(),
+            pairing: Pairing::default(),
             residency: Residency::default(),
             cramped: BTreeSet::new(),
             leaving_bytes: 0,
@@ -80,17 +127,59 @@ impl Engine {
         }
     }
 
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
     pub fn ledger(&self) -> &Ledger {
         &self.ledger
+    }
+
+    pub fn estimates(&self) -> &Estimates {
+        &self.estimates
     }
 
     pub fn account(&self, session: SessionId) -> Option<&Account> {
         self.sessions.get(&session).map(|s| &s.account)
     }
 
-    /// Size of each lane and iterations in it.
+    pub fn wishes(&self, session: SessionId) -> Option<&Wishes> {
+        self.sessions.get(&session).map(|s| &s.wishes)
+    }
+
+    /// Where the session's arrays live.
+    pub fn lane(&self, session: SessionId) -> Option<Lane> {
+        self.sessions.get(&session).map(|s| s.lane)
+    }
+
+    /// Since when a request of the session waits.
+    pub fn waits_since(&self, session: SessionId) -> Option<Time> {
+        let request = self.sessions.get(&session)?.request.as_ref()?;
+        Some(request.ready_at)
+    }
+
+    pub fn is_paused(&self, session: SessionId) -> bool {
+        self.sessions.get(&session).is_some_and(|s| s.paused)
+    }
+
+    /// Device time that the session will still need, if anybody knows.
+    pub fn remaining(&self, session: SessionId) -> Option<Duration> {
+        let session = self.sessions.get(&session)?;
+        let attained = session.account.device_time;
+        session.progress.remaining(session.wishes.work, attained)
+    }
+
+    /// The program that has taken most of the session's time.
+    pub fn main_program(&self, session: SessionId) -> Option<Program> {
+        self.sessions.get(&session)?.progress.main()
+    }
+
+    /// Size of each lane that is used, and iterations in it.
     pub fn lanes(&self) -> impl Iterator<Item = (u64, usize)> {
-        self.lanes.iter().map(|l| (l.size_bytes(), l.in_flight()))
+        let used =
+            |(index, lane): &(usize, &LaneState)| *index < self.open_lanes() || lane.members > 0;
+        let lanes = self.lanes.iter().enumerate().filter(used);
+        lanes.map(|(_, l)| (l.size_bytes(), l.in_flight()))
     }
 
     /// When to send [`Event::Woke`], if nothing else happens before.
@@ -106,13 +195,14 @@ impl Engine {
                 session,
                 user,
                 memory_max,
+                wishes,
             } => {
                 self.ledger.open(session, user, memory_max);
-                self.open(now, session);
+                self.open(now, session, wishes);
             }
             Event::Ready { session, demand } => self.ready(now, session, demand, &mut decisions),
             Event::Ran { session } => self.ran(now, session),
-            Event::Withdrew { session } => self.withdraw(session),
+            Event::Withdrew { session } => self.withdraw(now, session),
             Event::Released {
                 session,
                 resident_bytes,
@@ -137,31 +227,56 @@ impl Engine {
                 session,
                 memory_max,
             } => self.ledger.set_memory_max(session, memory_max),
-            Event::Closed { session } => self.close(session),
+            Event::Wished { session, wishes } => {
+                self.count(session, false);
+                self.session_mut(session).wishes = wishes;
+                self.count(session, true);
+                self.requeue(now, session);
+            }
+            Event::Paused { session } => self.pause(now, session, true),
+            Event::Resumed { session } => self.pause(now, session, false),
+            Event::Compiling { session } => self.compiling(now, session, 1),
+            Event::Compiled { session } => self.compiling(now, session, -1),
+            Event::Recalled { session, total } => {
+                self.session_mut(session).progress.recalled = Some(total);
+                self.requeue(now, session);
+            }
+            Event::Ordered { policy } => self.order(now, policy),
+            Event::Closed { session } => self.close(now, session),
             Event::Woke => {}
         }
         self.schedule(now, &mut decisions);
         decisions
     }
 
-    fn open(&mut self, now: Time, id: SessionId) {
+    fn open(&mut self, now: Time, id: SessionId, wishes: Wishes) {
         let lane = self.emptiest_lane();
         self.lanes[lane.0 as usize].members += 1;
         let session = Session {
-            account: Account::default(),
+            account: Account::new(now),
+            wishes,
+            share: Share::default(),
+            progress: Progress::default(),
             lane,
             request: None,
+            queued: false,
             leaving: None,
             fixed: false,
             stays_until: Time(0),
+            lane_until: Time(0),
             quiet_since: now,
             place: None,
+            paused: false,
+            compiling: 0,
         };
         self.sessions.insert(id, session);
+        self.count(id, true);
+        self.choose_owner(now);
     }
 
-    fn close(&mut self, id: SessionId) {
-        self.withdraw(id);
+    fn close(&mut self, now: Time, id: SessionId) {
+        self.withdraw(now, id);
+        self.count(id, false);
         let Some(session) = self.sessions.remove(&id) else {
             panic!("{id} is not open")
         };
@@ -176,55 +291,73 @@ impl Engine {
         self.ledger.close(id);
         self.cramped.remove(&id);
         self.host_has_more();
+        self.choose_owner(now);
     }
 
     fn ready(&mut self, now: Time, id: SessionId, demand: Demand, out: &mut Vec<Decision>) {
-        let room_bytes = self.ledger.room().device_bytes;
-        let holding = *self.ledger.holding(id).expect("open sessions hold");
-        assert!(
-            demand.absent_bytes <= holding.paged_bytes,
-            "{id} misses more than it has paged out"
-        );
-        let user_bytes = self.ledger.user_bytes(holding.user);
-        let beyond = |held: u64, max: Option<u64>| {
-            let would_hold = held.saturating_add(demand.new_bytes);
-            max.filter(|&max| demand.new_bytes > 0 && would_hold > max)
-                .map(|max| (would_hold, max))
-        };
-        let refusal = if demand.total() > room_bytes {
-            Some(Refusal::TooLarge {
-                needs_bytes: demand.total(),
-                room_bytes,
-            })
-        } else if let Some((needs_bytes, memory_max)) = beyond(holding.total(), holding.memory_max)
-        {
-            Some(Refusal::BeyondLimit {
-                needs_bytes,
-                memory_max,
-            })
-        } else {
-            let user_max = self.ledger.room().user_max;
-            beyond(user_bytes, user_max).map(|(needs_bytes, user_max)| Refusal::BeyondUserLimit {
-                needs_bytes,
-                user_max,
-            })
-        };
-        if let Some(why) = refusal {
+        if let Some(why) = self.refusal(id, &demand) {
             out.push(Decision::Refuse { session: id, why });
             return;
         }
+        let holding = *self.ledger.holding(id).expect("open sessions hold");
         // Without arrays on the device it may go to any lane.
         if holding.resident_bytes == 0 && self.session(id).account.running == 0 {
             self.move_to(id, self.emptiest_lane());
         }
         self.last_request += 1;
         let number = self.last_request;
+        let clock = self.clock;
         let session = self.session_mut(id);
         assert!(session.request.is_none(), "{id} was ready already");
-        session.request = Some(Request { number, demand });
-        session.account.waiting_since = Some(now);
-        self.enqueue(id);
+        if session.account.running == 0 {
+            let weight = session.wishes.weight;
+            session.share.ready(now, session.quiet_since, clock, weight);
+        }
+        session.request = Some(Request {
+            order: Order {
+                rank: Rank::FIRST,
+                number,
+            },
+            demand,
+            ready_at: now,
+            aged: false,
+        });
+        self.enqueue(now, id);
         self.replace(id);
+    }
+
+    /// Why the demand cannot be met, now or ever.
+    fn refusal(&self, id: SessionId, demand: &Demand) -> Option<Refusal> {
+        let room_bytes = self.ledger.room().device_bytes;
+        let holding = *self.ledger.holding(id).expect("open sessions hold");
+        assert!(
+            demand.absent_bytes <= holding.paged_bytes,
+            "{id} misses more than it has paged out"
+        );
+        let beyond = |held: u64, max: Option<u64>| {
+            let would_hold = held.saturating_add(demand.new_bytes);
+            max.filter(|&max| demand.new_bytes > 0 && would_hold > max)
+                .map(|max| (would_hold, max))
+        };
+        if demand.total() > room_bytes {
+            return Some(Refusal::TooLarge {
+                needs_bytes: demand.total(),
+                room_bytes,
+            });
+        }
+        if let Some((needs_bytes, memory_max)) = beyond(holding.total(), holding.memory_max) {
+            return Some(Refusal::BeyondLimit {
+                needs_bytes,
+                memory_max,
+            });
+        }
+        let user_bytes = self.ledger.user_bytes(holding.user);
+        beyond(user_bytes, self.ledger.room().user_max).map(|(needs_bytes, user_max)| {
+            Refusal::BeyondUserLimit {
+                needs_bytes,
+                user_max,
+            }
+        })
     }
 
     fn ran(&mut self, now: Time, id: SessionId) {
@@ -234,14 +367,25 @@ impl Engine {
         let ended = ended.unwrap_or_else(|| panic!("{id} was not started"));
         let (before, after) = ended.resized;
         self.ledger.resize_lane(before, after);
+        let took = now - ended.began;
+        self.estimates.ran(ended.program, took);
+        self.learn_pairs(now, lane, &ended, took);
         let session = self.session_mut(id);
         session.account.running -= 1;
         session.account.iterations += 1;
-        session.account.device_time = session.account.device_time + (now - ended.began);
-        session.account.waiting = session.account.waiting + (ended.began - ended.ready_at);
+        session.account.switches += u64::from(ended.switched);
+        session.account.device_time = session.account.device_time + took;
+        session.progress.ran(ended.program, took);
+        let weight = session.wishes.weight;
+        session.share.ran(ended.expected, took, weight);
         session.fixed = false;
         session.quiet_since = now;
+        self.requeue(now, id);
         self.replace(id);
+        self.restate(now, id);
+        if let Some(next) = self.lanes[lane.0 as usize].head() {
+            self.restate(now, next);
+        }
     }
 
     fn paged_out(&mut self, now: Time, id: SessionId, bytes: u64, absent_bytes: u64) {
@@ -253,8 +397,10 @@ impl Engine {
             leaving.unwrap_or_else(|| panic!("{id} was not asked to page out"))
         };
         self.leaving_bytes -= asked;
-        if bytes > 0 {
-            self.residency.moved(now - since);
+        match bytes {
+            // It cannot change lanes, so it is not asked again soon.
+            0 => self.session_mut(id).lane_until = self.residency.stay(now),
+            _ => self.residency.moved(now - since),
         }
         // What it waits for may now be absent.
         if let Some(request) = &mut self.session_mut(id).request {
@@ -267,46 +413,198 @@ impl Engine {
         if resident == 0 && self.session(id).account.running == 0 {
             self.move_to(id, self.emptiest_lane());
         }
-        self.enqueue(id);
+        self.enqueue(now, id);
         self.replace(id);
     }
 
-    pub(crate) fn withdraw(&mut self, id: SessionId) {
+    pub(crate) fn withdraw(&mut self, now: Time, id: SessionId) {
         self.dequeue(id);
-        let session = self.session_mut(id);
-        session.request = None;
-        session.account.waiting_since = None;
+        self.session_mut(id).request = None;
         if self.claim == Some(id) {
             self.claim = None;
         }
         self.replace(id);
+        self.restate(now, id);
     }
 
-    fn enqueue(&mut self, id: SessionId) {
-        let session = self.session(id);
-        let lane = session.lane;
-        if let Some(request) = session.request
-            && session.leaving.is_none()
-        {
-            let queue = self.queue(lane, &request.demand);
-            let earlier = queue.insert(request.number, Waiting::new(id, &request.demand));
-            assert!(earlier.is_none());
+    fn pause(&mut self, now: Time, id: SessionId, paused: bool) {
+        if self.session(id).paused != paused {
+            self.count(id, false);
+            self.session_mut(id).paused = paused;
+            self.count(id, true);
+            self.requeue(now, id);
+            self.replace(id);
+            self.choose_owner(now);
         }
+    }
+
+    fn compiling(&mut self, now: Time, id: SessionId, more: i32) {
+        let session = self.session_mut(id);
+        session.compiling = session.compiling.saturating_add_signed(more);
+        self.restate(now, id);
+    }
+
+    fn order(&mut self, now: Time, policy: Policy) {
+        self.policy = policy;
+        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        self.classes.clear();
+        for &id in &ids {
+            self.count(id, true);
+        }
+        self.owner = None;
+        self.choose_owner(now);
+        for id in ids {
+            self.requeue(now, id);
+            self.replace(id);
+        }
+    }
+
+    /// Counts a session that may run in its class, or no longer.
+    fn count(&mut self, id: SessionId, is_there: bool) {
+        let session = self.session(id);
+        if session.paused {
+            return;
+        }
+        let class = self.policy.class(&session.wishes);
+        let count = self.classes.entry(class).or_default();
+        match is_there {
+            true => *count += 1,
+            false => *count -= 1,
+        }
+        if *count == 0 {
+            self.classes.remove(&class);
+        }
+    }
+
+    /// Under a policy that serves one session only, which one.
+    fn choose_owner(&mut self, now: Time) {
+        let mut open = self.sessions.iter();
+        let owner = match self.policy.is_exclusive() {
+            true => open.find(|(_, s)| !s.paused).map(|(id, _)| *id),
+            false => None,
+        };
+        let before = std::mem::replace(&mut self.owner, owner);
+        if before != owner {
+            for id in [before, owner].into_iter().flatten() {
+                if self.sessions.contains_key(&id) {
+                    self.requeue(now, id);
+                    self.replace(id);
+                }
+            }
+        }
+    }
+
+    /// Whether anything of the session may be started now.
+    pub(crate) fn is_held(&self, id: SessionId) -> bool {
+        let others = self.policy.is_exclusive() && self.owner != Some(id);
+        others || self.session(id).paused
+    }
+
+    /// How many iterations a lane may have before one of this class: one runs and the next follows
+    /// without a gap, unless a session of a lower class could become ready meanwhile.
+    pub(crate) fn depth(&self, class: u8) -> usize {
+        let lowest = self.classes.first_key_value().map(|(class, _)| *class);
+        match lowest {
+            Some(lowest) if lowest < class => 1,
+            _ => crate::lanes::DEPTH,
+        }
+    }
+
+    /// Puts the request where it belongs, if it may be served.
+    fn enqueue(&mut self, now: Time, id: SessionId) {
+        let session = self.session(id);
+        if let Some(mut request) = session.request
+            && session.leaving.is_none()
+            && !session.queued
+            && !self.is_held(id)
+        {
+            let (order, class) = (self.rank(id, &request), self.class(id));
+            request.order = order;
+            let lane = session.lane;
+            let queue = self.queue(lane, &request.demand);
+            let waiting = Waiting::new(id, &request.demand, class);
+            let earlier = queue.insert(order, waiting);
+            assert!(earlier.is_none());
+            if !request.aged {
+                self.ages.insert(order.number, id);
+            }
+            let session = self.session_mut(id);
+            session.request = Some(request);
+            session.queued = true;
+        }
+        self.restate(now, id);
     }
 
     pub(crate) fn dequeue(&mut self, id: SessionId) {
-        let session = self.session(id);
+        let session = self.session_mut(id);
         let lane = session.lane;
-        // One that sends arrays away is in no queue until that is done.
-        if let Some(request) = session.request
-            && session.leaving.is_none()
+        if std::mem::take(&mut session.queued)
+            && let Some(request) = session.request
         {
-            let found = self.queue(lane, &request.demand).remove(&request.number);
+            let found = self.queue(lane, &request.demand).remove(&request.order);
             assert!(found.is_some_and(|waiting| waiting.session == id));
+            self.ages.remove(&request.order.number);
         }
     }
 
-    fn queue(&mut self, lane: Lane, demand: &Demand) -> &mut BTreeMap<u64, Waiting> {
+    /// What the order of the session's request is made of has changed.
+    pub(crate) fn requeue(&mut self, now: Time, id: SessionId) {
+        self.dequeue(id);
+        if self.is_held(id) && self.claim == Some(id) {
+            self.claim = None;
+        }
+        self.enqueue(now, id);
+    }
+
+    pub(crate) fn class(&self, id: SessionId) -> u8 {
+        self.policy.class(&self.session(id).wishes)
+    }
+
+    fn rank(&self, id: SessionId, request: &Request) -> Order {
+        let session = self.session(id);
+        let attained = session.account.device_time + session.share.pending();
+        let facts = Facts {
+            session: id,
+            wishes: &session.wishes,
+            ready_at: request.ready_at,
+            attained,
+            virtual_time: session.share.virtual_time(session.wishes.weight),
+            remaining: session.progress.remaining(session.wishes.work, attained),
+        };
+        let rank = match request.aged {
+            true => Rank::FIRST,
+            false => self.policy.rank(&facts),
+        };
+        Order {
+            rank,
+            number: request.order.number,
+        }
+    }
+
+    /// Whoever has waited long enough goes before all others.
+    pub(crate) fn heed_age(&mut self, now: Time) {
+        while let Some((_, &id)) = self.ages.first_key_value() {
+            let request = self.session_mut(id).request.as_mut();
+            let request = request.expect("who is queued asked");
+            if now - request.ready_at < PATIENCE {
+                break;
+            }
+            self.dequeue(id);
+            if let Some(request) = &mut self.session_mut(id).request {
+                request.aged = true;
+            }
+            self.enqueue(now, id);
+        }
+    }
+
+    /// When the next request will have waited long enough to go before others.
+    pub(crate) fn next_age(&self) -> Option<Time> {
+        let (_, &id) = self.ages.first_key_value()?;
+        let request = self.session(id).request.as_ref()?;
+        Some(request.ready_at + PATIENCE)
+    }
+
+    fn queue(&mut self, lane: Lane, demand: &Demand) -> &mut BTreeMap<Order, Waiting> {
         let lane = &mut self.lanes[lane.0 as usize];
         match demand.kind {
             Kind::Array => &mut self.arrays,
@@ -315,20 +613,40 @@ impl Engine {
         }
     }
 
+    /// The iteration that is charged to the session now.
+    pub(crate) fn expected(&self, program: Program) -> Duration {
+        let estimate = self.estimates.of(program);
+        estimate.map_or(Duration(0), |(median, _)| median)
+    }
+
+    pub(crate) fn advance_clock(&mut self, id: SessionId) {
+        let session = self.session(id);
+        let at = session.share.virtual_time(session.wishes.weight);
+        self.clock = self.clock.max(at);
+    }
+
     /// The session goes to another lane; nothing of it is on the device or queued.
     fn move_to(&mut self, id: SessionId, lane: Lane) {
         let from = self.session(id).lane;
         // The lane it is in counts it.
         let gain = self.lanes[from.0 as usize].members > self.lanes[lane.0 as usize].members + 1;
-        if gain {
+        if gain || from.0 as usize >= self.open_lanes() {
             self.lanes[from.0 as usize].members -= 1;
             self.lanes[lane.0 as usize].members += 1;
             self.session_mut(id).lane = lane;
         }
     }
 
+    /// How many lanes sessions are sent to.
+    pub(crate) fn open_lanes(&self) -> usize {
+        match self.policy.packs() {
+            true => self.lanes.len(),
+            false => self.width,
+        }
+    }
+
     fn emptiest_lane(&self) -> Lane {
-        let lanes = self.lanes.iter().enumerate();
+        let lanes = self.lanes.iter().take(self.open_lanes()).enumerate();
         let emptiest = lanes.min_by_key(|(_, lane)| (lane.members, lane.in_flight()));
         Lane(emptiest.map_or(0, |(index, _)| index as u32))
     }
@@ -344,12 +662,14 @@ impl Engine {
     /// Puts the session where `residency` should find it.
     pub(crate) fn replace(&mut self, id: SessionId) {
         let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
+        let held = self.is_held(id);
         let session = self.session_mut(id);
-        let place = (resident > 0 && session.may_leave()).then(|| match session.request {
-            None => Place::Quiet {
+        let waits = session.request.is_some() && !held;
+        let place = (resident > 0 && session.may_leave()).then(|| match waits {
+            false => Place::Quiet {
                 since: session.quiet_since.max(session.stays_until),
             },
-            Some(_) => Place::Waiting {
+            true => Place::Waiting {
                 stays_until: session.stays_until,
             },
         });
@@ -362,6 +682,36 @@ impl Engine {
                 self.residency.add(id, place);
             }
         }
+    }
+
+    /// Notes what the session does from now on.
+    pub(crate) fn restate(&mut self, now: Time, id: SessionId) {
+        let session = self.session(id);
+        let lane = &self.lanes[session.lane.0 as usize];
+        let state = if session.account.running > 0 {
+            match lane.head() == Some(id) {
+                true => State::Running,
+                false => State::Turn,
+            }
+        } else if let Some(request) = &session.request {
+            let lacks = || self.need(id) > self.ledger.free_bytes();
+            if session.paused {
+                State::Paused
+            } else if session.leaving.is_some() {
+                State::Paging
+            } else if self.claim == Some(id) || request.demand.absent_bytes > 0 || lacks() {
+                State::Memory
+            } else {
+                State::Turn
+            }
+        } else if session.paused {
+            State::Paused
+        } else if session.compiling > 0 {
+            State::Compile
+        } else {
+            State::Host
+        };
+        self.session_mut(id).account.enter(now, state);
     }
 
     pub(crate) fn session(&self, id: SessionId) -> &Session {

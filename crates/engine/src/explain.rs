@@ -1,6 +1,6 @@
 //! Why a session waits.
 
-use crate::{Engine, SessionId};
+use crate::{Engine, Kind, SessionId, State};
 
 /// What keeps a session from running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -8,15 +8,30 @@ pub enum Why {
     /// It asked for nothing: its own host works.
     AtWork,
     Running,
-    /// Others are before it in its lane.
+    /// A program of it is being compiled or loaded.
+    Compiling,
+    /// Its user has paused it.
+    Paused,
+    /// Another has the device until it ends.
+    Exclusive {
+        owner: Option<SessionId>,
+    },
+    /// By the policy, others are before it: so many are handed to its lane, and one of them runs.
     Turn {
         ahead: u32,
+        runs: Option<SessionId>,
     },
+    /// It would run beside what runs now, and both would be slower.
+    Apart,
     /// It needs more than is free; `first` is the one that is served before it, if it is not itself.
     Memory {
         needs_bytes: u64,
         free_bytes: u64,
         first: Option<SessionId>,
+    },
+    /// It has stayed its time, and goes on when somebody has left for the one that is served first.
+    GivesWay {
+        first: SessionId,
     },
     /// Its arrays leave the device for another session.
     Leaving {
@@ -31,9 +46,19 @@ impl Engine {
             let claimant = self.claim.filter(|other| *other != id);
             return Some(Why::Leaving { claimant });
         }
-        if session.request.is_none() {
-            let running = session.account.running > 0;
-            return Some(if running { Why::Running } else { Why::AtWork });
+        let Some(request) = &session.request else {
+            return Some(match session.account.state() {
+                State::Paused => Why::Paused,
+                State::Compile => Why::Compiling,
+                State::Host => Why::AtWork,
+                _ => Why::Running,
+            });
+        };
+        if session.paused {
+            return Some(Why::Paused);
+        }
+        if self.is_held(id) {
+            return Some(Why::Exclusive { owner: self.owner });
         }
         let (needs_bytes, free_bytes) = (self.need(id), self.ledger.free_bytes());
         let first = self.claim.filter(|other| *other != id);
@@ -44,8 +69,17 @@ impl Engine {
                 first,
             });
         }
-        let lane = &self.lanes[session.lane.0 as usize];
-        let ahead = lane.in_flight() as u32;
-        Some(Why::Turn { ahead })
+        let (lane, class) = (&self.lanes[session.lane.0 as usize], self.class(id));
+        let ahead = lane.in_flight();
+        if request.demand.kind != Kind::Array && ahead >= self.depth(class) {
+            return Some(Why::Turn {
+                ahead: ahead as u32,
+                runs: lane.head(),
+            });
+        }
+        Some(match first {
+            Some(first) => Why::GivesWay { first },
+            None => Why::Apart,
+        })
     }
 }

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::time::Time;
-use crate::{Demand, SessionId};
+use crate::engine::Order;
+use crate::time::{Duration, Time};
+use crate::{Demand, Kind, Program, SessionId};
 
 /// One runs, one follows it without a gap. A third would only delay whoever becomes ready next.
 pub(crate) const DEPTH: usize = 2;
@@ -22,12 +23,18 @@ pub(crate) struct LaneState {
     iterations: VecDeque<Iteration>,
     /// When the last one ended: the next cannot have begun earlier.
     last_end: Time,
+    /// Whose it was.
+    last_session: Option<SessionId>,
+    /// What it ran, or what runs now.
+    last_program: Option<Program>,
+    /// How long the lane had something to run, until `last_end`.
+    busy: Duration,
     /// The largest scratch of `iterations`.
     size_bytes: u64,
     /// Ready launches of the lane's sessions in order, those that need nothing from the host first
     /// of two: they may go ahead where the others must wait for room.
-    pub(crate) resident: BTreeMap<u64, Waiting>,
-    pub(crate) absent: BTreeMap<u64, Waiting>,
+    pub(crate) resident: BTreeMap<Order, Waiting>,
+    pub(crate) absent: BTreeMap<Order, Waiting>,
     /// Sessions whose arrays live here.
     pub(crate) members: u32,
 }
@@ -36,14 +43,24 @@ pub(crate) struct LaneState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting {
     pub(crate) session: SessionId,
+    /// Of the session, by the policy.
+    pub(crate) class: u8,
+    /// `None` if it needs no lane.
+    pub(crate) program: Option<Program>,
     array_bytes: u64,
     scratch_bytes: u64,
 }
 
 impl Waiting {
-    pub(crate) fn new(session: SessionId, demand: &Demand) -> Self {
+    pub(crate) fn new(session: SessionId, demand: &Demand, class: u8) -> Self {
+        let program = match demand.kind {
+            Kind::Launch { program, .. } => Some(program),
+            Kind::Array => None,
+        };
         Self {
             session,
+            class,
+            program,
             array_bytes: demand.new_bytes + demand.absent_bytes,
             scratch_bytes: demand.scratch_bytes(),
         }
@@ -58,20 +75,28 @@ impl Waiting {
 #[derive(Debug)]
 pub(crate) struct Iteration {
     pub(crate) session: SessionId,
-    /// Of its request: what was asked for later has a greater one.
-    pub(crate) number: u64,
+    pub(crate) program: Program,
+    /// Of its request when it was started.
+    pub(crate) order: Order,
     /// How many had been started then, with this one.
     pub(crate) nth: u64,
-    pub(crate) ready_at: Time,
     pub(crate) started_at: Time,
     pub(crate) scratch_bytes: u64,
+    /// What it was charged with when it was started.
+    pub(crate) expected: Duration,
+    /// How long the other lanes had been busy, all together, when it began.
+    pub(crate) others_busy: Duration,
 }
 
 /// What an iteration took.
 #[derive(Debug)]
 pub(crate) struct Ended {
+    pub(crate) program: Program,
     pub(crate) began: Time,
-    pub(crate) ready_at: Time,
+    pub(crate) expected: Duration,
+    pub(crate) others_busy: Duration,
+    /// Whether the iteration before it in the lane was another session's.
+    pub(crate) switched: bool,
     /// The lane's size before and after.
     pub(crate) resized: (u64, u64),
 }
@@ -81,8 +106,9 @@ impl LaneState {
         self.size_bytes
     }
 
-    pub(crate) fn has_place(&self) -> bool {
-        self.iterations.len() < DEPTH
+    /// Nothing more may be handed to it, whatever it is.
+    pub(crate) fn is_full(&self) -> bool {
+        self.iterations.len() >= DEPTH
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -93,16 +119,42 @@ impl LaneState {
         self.iterations.is_empty() && self.resident.is_empty() && self.absent.is_empty()
     }
 
+    /// The session whose iteration runs.
+    pub(crate) fn head(&self) -> Option<SessionId> {
+        self.iterations.front().map(|i| i.session)
+    }
+
+    /// The iteration that has just come to the head.
+    pub(crate) fn head_mut(&mut self) -> Option<&mut Iteration> {
+        self.iterations.front_mut()
+    }
+
+    /// What runs here, or ran last.
+    pub(crate) fn last_program(&self) -> Option<Program> {
+        match self.iterations.front() {
+            Some(running) => Some(running.program),
+            None => self.last_program,
+        }
+    }
+
+    /// How long the lane had something to run, until now.
+    pub(crate) fn busy(&self, now: Time) -> Duration {
+        match self.iterations.front() {
+            Some(head) => self.busy + (now - head.started_at.max(self.last_end)),
+            None => self.busy,
+        }
+    }
+
     /// Bytes by which the lane must grow for this scratch.
     pub(crate) fn growth(&self, scratch_bytes: u64) -> u64 {
         scratch_bytes.saturating_sub(self.size_bytes)
     }
 
     /// What its size would be if only those were in it that were started after the `nth` iteration
-    /// and asked for later than the request `number`.
-    pub(crate) fn size_since(&self, nth: u64, number: u64) -> u64 {
+    /// and are later in order than `order`.
+    pub(crate) fn size_since(&self, nth: u64, order: Order) -> u64 {
         let since = self.iterations.iter();
-        let since = since.filter(|i| i.nth > nth && i.number > number);
+        let since = since.filter(|i| i.nth > nth && i.order > order);
         since.map(|i| i.scratch_bytes).max().unwrap_or(0)
     }
 
@@ -120,14 +172,21 @@ impl LaneState {
         let iteration = self.iterations.remove(at)?;
         // What was handed over early began when its predecessor ended, not when it was handed over.
         let began = iteration.started_at.max(self.last_end);
+        self.busy = self.busy + (now - began);
         self.last_end = self.last_end.max(now);
-        let before = self.size_bytes;
+        let before = self.last_session.replace(session);
+        let switched = before.is_some_and(|before| before != session);
+        self.last_program = Some(iteration.program);
+        let size = self.size_bytes;
         let scratch = self.iterations.iter().map(|i| i.scratch_bytes);
         self.size_bytes = scratch.max().unwrap_or(0);
         Some(Ended {
+            program: iteration.program,
             began,
-            ready_at: iteration.ready_at,
-            resized: (before, self.size_bytes),
+            expected: iteration.expected,
+            others_busy: iteration.others_busy,
+            switched,
+            resized: (size, self.size_bytes),
         })
     }
 }

@@ -12,14 +12,22 @@ mod engine;
 mod explain;
 mod lanes;
 mod ledger;
+mod pairing;
+mod policies;
+mod progress;
 mod residency;
 mod serving;
+mod shares;
 mod time;
 
-pub use accounts::Account;
+use std::num::NonZeroU32;
+
+pub use accounts::{Account, State};
 pub use engine::Engine;
 pub use explain::Why;
 pub use ledger::{Holding, Ledger, Room};
+pub use policies::Policy;
+pub use progress::Estimates;
 pub use time::{Duration, Time};
 
 /// One connected job. Ids grow and are never reused.
@@ -40,6 +48,47 @@ pub struct User(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane(pub u32);
 
+/// What runs in an iteration: a number of the caller's, the same for equal programs of all sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Program(pub u64);
+
+/// A share of the device relative to others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(pub NonZeroU32);
+
+impl Default for Weight {
+    fn default() -> Self {
+        Self(NonZeroU32::MIN)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Class {
+    High,
+    #[default]
+    Normal,
+    Low,
+}
+
+/// What a job is said to have before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// Of the program that takes most of its time.
+    Iterations(u64),
+    /// On the device.
+    Time(Duration),
+}
+
+/// What a job's user asks of the policies; each takes what it understands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wishes {
+    pub weight: Weight,
+    pub class: Class,
+    /// An iteration should end so soon after it was ready.
+    pub latency: Option<Duration>,
+    pub work: Option<Work>,
+}
+
 /// What a session asks for: one thing at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Demand {
@@ -55,7 +104,10 @@ pub struct Demand {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// An iteration: it needs a lane, and scratch while it runs.
-    Launch { scratch_bytes: u64 },
+    Launch {
+        scratch_bytes: u64,
+        program: Program,
+    },
     /// Room for an array, or for bringing one back; it needs no lane.
     Array,
 }
@@ -63,7 +115,7 @@ pub enum Kind {
 impl Demand {
     pub fn scratch_bytes(&self) -> u64 {
         match self.kind {
-            Kind::Launch { scratch_bytes } => scratch_bytes,
+            Kind::Launch { scratch_bytes, .. } => scratch_bytes,
             Kind::Array => 0,
         }
     }
@@ -84,6 +136,7 @@ pub enum Event {
         session: SessionId,
         user: User,
         memory_max: Option<u64>,
+        wishes: Wishes,
     },
     /// The session's next operation has its arguments and waits for room and its turn.
     Ready {
@@ -115,6 +168,34 @@ pub enum Event {
     Limited {
         session: SessionId,
         memory_max: Option<u64>,
+    },
+    /// What the session's user asks for was changed.
+    Wished {
+        session: SessionId,
+        wishes: Wishes,
+    },
+    /// Nothing of the session is started until it is resumed; its memory may leave.
+    Paused {
+        session: SessionId,
+    },
+    Resumed {
+        session: SessionId,
+    },
+    /// A program of the session is being compiled or loaded, and no longer is.
+    Compiling {
+        session: SessionId,
+    },
+    Compiled {
+        session: SessionId,
+    },
+    /// Sessions like this one came to so much device time.
+    Recalled {
+        session: SessionId,
+        total: Duration,
+    },
+    /// From now on this is the order.
+    Ordered {
+        policy: Policy,
     },
     Closed {
         session: SessionId,

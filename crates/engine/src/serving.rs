@@ -1,20 +1,25 @@
-//! Who is served: the oldest first, and those beside it that are in nobody's way.
+//! Who is served: the first in order, and those beside it that are in nobody's way.
 //!
-//! Cost: O(log n) in the sessions and O(lanes) for each that is started; at most [`LOOK_BACK`]
-//! requests of each lane are looked at beyond the oldest.
-//! Not here: what happens for the oldest where it does not fit (`claim.rs`).
+//! Cost: O(log n) in the sessions and O(lanes²) for each that is started; at most [`LOOK_BACK`]
+//! requests of each lane are looked at beyond the first.
+//! Not here: what the order is (`policies/`), what happens for the first where it does not fit
+//! (`claim.rs`).
 
-use crate::engine::{Engine, Session};
-use crate::lanes::Iteration;
-use crate::time::Time;
-use crate::{Decision, Kind, SessionId};
+use std::ops::Bound;
 
-/// How many younger requests are looked at for one that fits where the oldest does not.
+use crate::engine::{Engine, Order, Session};
+use crate::lanes::{Ended, Iteration, Waiting};
+use crate::time::{Duration, Time};
+use crate::{Decision, Kind, Lane, SessionId};
+
+/// How many later requests are looked at for one that fits where the first does not.
 const LOOK_BACK: usize = 16;
 
 impl Engine {
     pub(crate) fn schedule(&mut self, now: Time, out: &mut Vec<Decision>) {
         self.wake_at = None;
+        self.heed_age(now);
+        self.balance(now, out);
         loop {
             self.serve(now, out);
             // Whoever is refused gives way to the next, for whom it may leave.
@@ -23,42 +28,70 @@ impl Engine {
             }
         }
         self.go_ahead(now, out);
-        self.balance(now, out);
+        // Where nothing else happens, the order changes when somebody has waited for long.
+        let times = [self.wake_at, self.next_age()];
+        self.wake_at = times.into_iter().flatten().min();
     }
 
-    /// Starts requests in the order of their age, up to the first that does not fit.
+    /// Starts requests in order, up to the first that does not fit.
     pub(crate) fn serve(&mut self, now: Time, out: &mut Vec<Decision>) {
-        while let Some(next) = self.oldest() {
+        while let Some(next) = self.first(now) {
             if self.need(next) <= self.allowance(next) && !self.would_be_in_the_way(next) {
                 self.start(now, next, out);
                 continue;
             }
-            let claim = self.older(self.claim, next);
+            let claim = self.earlier(self.claim, next);
             if self.claim == claim {
                 break;
             }
             // As the claimant it may fit: nothing is kept from it any more.
-            (self.claim, self.claimed_at) = (claim, self.starts);
+            let before = std::mem::replace(&mut self.claim, claim);
+            self.claimed_at = self.starts;
+            for id in [before, claim].into_iter().flatten() {
+                self.restate(now, id);
+            }
         }
     }
 
-    /// The oldest request that has a place in its lane.
-    pub(crate) fn oldest(&self) -> Option<SessionId> {
-        let lanes = self.lanes.iter().filter(|lane| lane.has_place());
-        let heads = lanes.flat_map(|lane| {
-            let resident = lane.resident.first_key_value();
-            resident.into_iter().chain(lane.absent.first_key_value())
+    /// The first request in order that has a place in its lane.
+    pub(crate) fn first(&self, now: Time) -> Option<SessionId> {
+        let heads = self.lanes.iter().enumerate().flat_map(|(index, lane)| {
+            let heads = [
+                lane.resident.first_key_value(),
+                lane.absent.first_key_value(),
+            ];
+            let heads = heads.into_iter().flatten();
+            heads.filter(move |(_, waiting)| self.has_place(now, index, waiting))
         });
         heads
             .chain(self.arrays.first_key_value())
-            .min_by_key(|(number, _)| **number)
+            .min_by_key(|(order, _)| **order)
             .map(|(_, waiting)| waiting.session)
     }
 
-    pub(crate) fn older(&self, claim: Option<SessionId>, other: SessionId) -> Option<SessionId> {
-        let age = |id: SessionId| self.session(id).request.map(|r| r.number);
+    /// Whether the lane may be handed this request now.
+    fn has_place(&self, now: Time, index: usize, waiting: &Waiting) -> bool {
+        let in_flight = self.lanes[index].in_flight();
+        if in_flight >= self.depth(waiting.class) {
+            return false;
+        }
+        let Some(program) = waiting.program.filter(|_| self.policy.packs()) else {
+            return true;
+        };
+        // Beside what runs in the others only if that helps both.
+        let others = self.lanes.iter().enumerate();
+        let mut busy = others.filter(|(other, lane)| *other != index && lane.in_flight() > 0);
+        busy.all(|(_, lane)| {
+            let other = lane.last_program();
+            other.is_none_or(|other| self.pairing.together(now, program, other))
+        })
+    }
+
+    /// Which of two is served before the other.
+    pub(crate) fn earlier(&self, claim: Option<SessionId>, other: SessionId) -> Option<SessionId> {
+        let order = |id: SessionId| self.session(id).request.map(|r| r.order);
         match claim {
-            Some(claimant) if age(claimant) <= age(other) => claim,
+            Some(claimant) if order(claimant) <= order(other) => claim,
             _ => Some(other),
         }
     }
@@ -75,18 +108,15 @@ impl Engine {
     }
 
     pub(crate) fn start(&mut self, now: Time, id: SessionId, out: &mut Vec<Decision>) {
-        let (number, demand, ready_at) = match self.session(id) {
-            Session {
-                request: Some(request),
-                account,
-                ..
-            } => {
-                let ready_at = account.waiting_since.unwrap_or(now);
-                (request.number, request.demand, ready_at)
-            }
-            _ => panic!("{id} asked for nothing"),
+        let Session {
+            request: Some(request),
+            ..
+        } = self.session(id)
+        else {
+            panic!("{id} asked for nothing")
         };
-        self.withdraw(id);
+        let (order, demand) = (request.order, request.demand);
+        self.withdraw(now, id);
         let before = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
         self.ledger.take(
             id,
@@ -102,27 +132,73 @@ impl Engine {
         // What comes in may perhaps leave.
         session.fixed = false;
         let lane = session.lane;
-        if let Kind::Launch { scratch_bytes } = demand.kind {
+        if let Kind::Launch {
+            scratch_bytes,
+            program,
+        } = demand.kind
+        {
+            self.advance_clock(id);
+            let expected = self.expected(program);
+            let session = self.session_mut(id);
             session.account.running += 1;
+            session.share.started(expected);
             self.starts += 1;
+            let others_busy = self.others_busy(now, lane);
             let (before, after) = self.lanes[lane.0 as usize].start(Iteration {
                 session: id,
-                number,
+                program,
+                order,
                 nth: self.starts,
-                ready_at,
                 started_at: now,
                 scratch_bytes,
+                expected,
+                others_busy,
             });
             self.ledger.resize_lane(before, after);
         }
         self.replace(id);
+        self.restate(now, id);
         if demand.absent_bytes > 0 {
             self.host_has_more();
         }
         out.push(Decision::Start { session: id, lane });
     }
 
-    /// Starts younger requests that fit beside the claimant's.
+    /// How long the other lanes had something to run so far, all together.
+    fn others_busy(&self, now: Time, lane: Lane) -> Duration {
+        let others = self.lanes.iter().enumerate();
+        let others = others.filter(|(index, _)| *index != lane.0 as usize);
+        others.fold(Duration(0), |sum, (_, other)| sum + other.busy(now))
+    }
+
+    /// What an iteration that ended tells about running beside others.
+    pub(crate) fn learn_pairs(&mut self, now: Time, lane: Lane, ended: &Ended, took: Duration) {
+        let others_busy = self.others_busy(now, lane);
+        // The one that now runs here began when this one ended.
+        if let Some(next) = self.lanes[lane.0 as usize].head_mut() {
+            next.others_busy = others_busy;
+        }
+        if !self.policy.packs() || took == Duration(0) {
+            return;
+        }
+        let overlap = Duration(others_busy.0.saturating_sub(ended.others_busy.0));
+        let others: Vec<_> = self
+            .lanes
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| *index != lane.0 as usize)
+            .filter_map(|(_, other)| other.last_program())
+            .collect();
+        for other in others {
+            if overlap.0 >= took.0 / 10 * 9 {
+                self.pairing.ran_together(now, ended.program, other, took);
+            } else if overlap.0 <= took.0 / 20 {
+                self.pairing.ran_alone(now, ended.program, other, took);
+            }
+        }
+    }
+
+    /// Starts later requests that fit beside the claimant's.
     pub(crate) fn go_ahead(&mut self, now: Time, out: &mut Vec<Decision>) {
         let Some(claimant) = self.claim else { return };
         // Whoever has stayed its time and could leave runs no further iteration until somebody has
@@ -142,11 +218,11 @@ impl Engine {
                 .into_iter()
                 .filter(|absent| !absent || !prospect)
             {
-                let (mut after, mut looked) = (0, 0);
-                while let Some((number, id)) =
-                    self.next_within(left, lane, absent, after, &mut looked)
+                let (mut after, mut looked) = (None, 0);
+                while let Some((order, id)) =
+                    self.next_within(now, left, lane, absent, after, &mut looked)
                 {
-                    after = number + 1;
+                    after = Some(order);
                     let session = self.session(id);
                     let drains = drain && session.stays_until <= now && !session.fixed;
                     if id != claimant && !drains && !self.would_be_in_the_way(id) {
@@ -162,46 +238,51 @@ impl Engine {
     /// Where one does not fit most do not, so the queue itself says what they need.
     pub(crate) fn next_within(
         &self,
+        now: Time,
         left: u64,
         lane: usize,
         absent: bool,
-        after: u64,
+        after: Option<Order>,
         looked: &mut usize,
-    ) -> Option<(u64, SessionId)> {
+    ) -> Option<(Order, SessionId)> {
         let (queue, size_bytes) = match self.lanes.get(lane) {
-            Some(lane) if !lane.has_place() => return None,
+            Some(lane) if lane.is_full() => return None,
             Some(lane) if absent => (&lane.absent, lane.size_bytes()),
             Some(lane) => (&lane.resident, lane.size_bytes()),
             None => (&self.arrays, 0),
         };
-        let mut queue = queue.range(after..).take(LOOK_BACK - *looked);
-        let (number, waiting) = queue.find(|(_, waiting)| {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = queue.range((from, Bound::Unbounded));
+        let (order, waiting) = range.take(LOOK_BACK - *looked).find(|(_, waiting)| {
             *looked += 1;
-            waiting.need(size_bytes) <= left
+            let fits = waiting.need(size_bytes) <= left;
+            fits && (lane >= self.lanes.len() || self.has_place(now, lane, waiting))
         })?;
-        Some((*number, waiting.session))
+        Some((*order, waiting.session))
     }
 
-    /// Sends a session of a crowded lane to one that has nothing to do.
-    pub(crate) fn balance(&mut self, now: Time, out: &mut Vec<Decision>) {
-        let idle = self.lanes.iter().filter(|lane| lane.is_idle());
-        let Some(fewest) = idle.map(|lane| lane.members).min() else {
-            return;
-        };
-        if self.claim.is_some() {
-            return;
+    /// Sends sessions away from lanes that are no longer used, and one of a crowded lane to one that
+    /// has nothing to do. Before others are served, because one that is always ready is between two
+    /// iterations only now.
+    fn balance(&mut self, now: Time, out: &mut Vec<Decision>) {
+        let (open, closed) = self.lanes.split_at(self.open_lanes());
+        let stray = closed.iter().flat_map(|lane| lane.resident.values());
+        let mut moving: Vec<SessionId> = stray.take(LOOK_BACK).map(|w| w.session).collect();
+        let idle = open.iter().filter(|lane| lane.is_idle());
+        let fewest = idle.map(|lane| lane.members).min();
+        if let Some(fewest) = fewest.filter(|_| self.claim.is_none()) {
+            // Where it would not move when it has left (see `move_to`), it would leave for nothing.
+            let mut crowded = open.iter().filter(|lane| lane.members > fewest + 1);
+            let waiting = crowded.find_map(|lane| lane.resident.last_key_value());
+            moving.extend(waiting.map(|(_, waiting)| waiting.session));
         }
-        // Where it would not move when it has left (see `move_to`), it would leave for nothing.
-        let crowded = self.lanes.iter().filter(|lane| lane.members > fewest + 1);
-        let waiting = crowded.filter_map(|lane| lane.resident.last_key_value());
-        let Some(id) = waiting.map(|(_, waiting)| waiting.session).next() else {
-            return;
-        };
-        let session = self.session(id);
-        let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
-        let may = session.may_leave() && session.stays_until <= now;
-        if may && resident > 0 && resident <= self.host_room() {
-            self.send_away(now, id, resident, out);
+        for id in moving {
+            let session = self.session(id);
+            let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
+            let may = session.may_leave() && session.stays_until.max(session.lane_until) <= now;
+            if may && resident > 0 && resident <= self.host_room() {
+                self.send_away(now, id, resident, out);
+            }
         }
     }
 }

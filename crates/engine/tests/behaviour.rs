@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
 use salus_engine::{
-    Account, Decision, Demand, Engine, Event, Holding, Kind, Lane, Refusal, Room, SessionId, Time,
-    Why,
+    Account, Decision, Demand, Duration, Engine, Event, Holding, Kind, Lane, Policy, Program,
+    Refusal, Room, SessionId, Time, Why, Wishes,
 };
 
 use Told::{PageOut, Refuse, Start};
@@ -18,6 +18,9 @@ const MIB: u64 = 1 << 20;
 const MARGIN: u64 = 256 << 10;
 /// The shortest stay, in ms.
 const STAY: u64 = 50;
+
+/// Whoever has waited so long goes before all others, in ms.
+const PATIENCE: u64 = 30_000;
 
 /// A decision, without the lane, which few stories are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +44,14 @@ struct Story {
     now: Time,
 }
 
+/// Of sessions that are served in the order in which they ask.
+fn by_age() -> Wishes {
+    Wishes {
+        latency: Some(Duration(1)),
+        ..Wishes::default()
+    }
+}
+
 fn ms(n: u64) -> Time {
     Time(n * 1_000_000)
 }
@@ -53,7 +64,7 @@ impl Story {
             user_max: None,
         };
         let mut story = Self {
-            engine: Engine::new(room, lanes),
+            engine: Engine::new(Policy::Deadline, room, lanes, lanes),
             now: Time(0),
         };
         for n in sessions {
@@ -87,6 +98,7 @@ impl Story {
             session,
             user: salus_engine::User(0),
             memory_max,
+            wishes: by_age(),
         });
         assert_eq!(told, []);
     }
@@ -183,6 +195,7 @@ fn launch(n: u64, needs: Needs) -> Event {
     let demand = Demand {
         kind: Kind::Launch {
             scratch_bytes: needs.scratch * MIB,
+            program: Program(0),
         },
         new_bytes: needs.new * MIB,
         argument_bytes: needs.arguments * MIB,
@@ -280,7 +293,7 @@ fn device_time_and_waiting_are_told_apart() {
     assert_eq!(s.at(15).ran(2), []);
     let account = s.account(2);
     assert_eq!(account.device_time, ms(5) - ms(0));
-    assert_eq!(account.waiting, ms(8) - ms(0));
+    assert_eq!(account.waiting(ms(15)), ms(8) - ms(0));
     assert_eq!(account.iterations, 1);
     assert_eq!(account.running, 0);
 }
@@ -290,11 +303,11 @@ fn waiting_for_memory_counts_as_waiting() {
     let mut s = Story::new(100, 0, 2, 1..=2);
     assert_eq!(s.launch(1, scratch(60)), [Start(1)]);
     assert_eq!(s.at(2).launch(2, scratch(60)), []);
-    assert_eq!(s.account(2).waiting_since, Some(ms(2)));
+    assert_eq!(s.engine.waits_since(SessionId(2)), Some(ms(2)));
     assert_eq!(s.at(10).ran(1), [Start(2)]);
-    assert_eq!(s.account(2).waiting_since, None);
+    assert_eq!(s.engine.waits_since(SessionId(2)), None);
     assert_eq!(s.at(30).ran(2), []);
-    assert_eq!(s.account(2).waiting, ms(8) - ms(0));
+    assert_eq!(s.account(2).waiting(ms(30)), ms(8) - ms(0));
     assert_eq!(s.account(2).device_time, ms(20) - ms(0));
 }
 
@@ -584,7 +597,7 @@ fn a_session_that_came_in_stays_its_time_and_then_leaves() {
     assert_eq!(s.at(STAY - 1).woke(), []);
     assert_eq!(s.engine.wake_at(), Some(ms(STAY)));
     assert_eq!(s.at(STAY).woke(), [PageOut(1, 10 * MIB + MARGIN)]);
-    assert_eq!(s.engine.wake_at(), None);
+    assert_eq!(s.engine.wake_at(), Some(ms(10 + PATIENCE)));
 }
 
 #[test]
@@ -704,7 +717,7 @@ fn nobody_starves_for_want_of_scratch() {
                 if s.account(n).running > 0 {
                     told.extend(s.ran(n));
                 }
-                if s.account(n).waiting_since.is_none() {
+                if s.engine.waits_since(SessionId(n)).is_none() {
                     told.extend(s.launch(n, needs(n)));
                 }
             }
@@ -1053,7 +1066,7 @@ fn pages_of_one_that_closes_make_room_on_the_host() {
     assert_eq!(s.paged_out(1, 40, 0), [Start(3)]);
     // The host is full: 2 cannot leave.
     assert_eq!(s.at(200).upload(3, 20), []);
-    assert_eq!(s.engine.wake_at(), None);
+    assert_eq!(s.engine.wake_at(), Some(ms(200 + PATIENCE)));
     assert_eq!(s.closed(1), [PageOut(2, 10 * MIB + MARGIN)]);
     assert_eq!(s.paged_out(2, 40, 0), [Start(3)]);
 }
@@ -1099,7 +1112,13 @@ fn a_session_waits_for_its_turn() {
     assert_eq!(s.launch(1, NOTHING), [Start(1)]);
     assert_eq!(s.launch(1, NOTHING), [Start(1)]);
     assert_eq!(s.launch(2, NOTHING), []);
-    assert_eq!(s.why(2), Why::Turn { ahead: 2 });
+    assert_eq!(
+        s.why(2),
+        Why::Turn {
+            ahead: 2,
+            runs: Some(SessionId(1))
+        }
+    );
 }
 
 #[test]
@@ -1146,7 +1165,7 @@ fn a_users_sessions_share_one_limit() {
         user_max: Some(50 * MIB),
     };
     let mut story = Story {
-        engine: Engine::new(room, 1),
+        engine: Engine::new(Policy::Deadline, room, 1, 1),
         now: Time(0),
     };
     for (session, user) in [(1, 7), (2, 7), (3, 8)] {
@@ -1154,6 +1173,7 @@ fn a_users_sessions_share_one_limit() {
             session: SessionId(session),
             user: salus_engine::User(user),
             memory_max: None,
+            wishes: by_age(),
         });
         assert_eq!(told, []);
     }

@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use salus_engine::{Decision, Demand, Engine, Event, Kind, Room, SessionId, Time};
+use salus_engine::{
+    Decision, Demand, Engine, Event, Kind, Policy, Program, Room, SessionId, Time, Wishes,
+};
 
 const CASES: u64 = 5_000;
 const MIB: f64 = 1_048_576.0;
@@ -96,7 +98,7 @@ impl Ours {
             user_max: None,
         };
         Self {
-            engine: Engine::new(room, lanes),
+            engine: Engine::new(Policy::Fair, room, lanes, lanes),
             now: 0,
             asked: BTreeMap::new(),
             running: BTreeMap::new(),
@@ -123,6 +125,7 @@ impl Ours {
             session: SessionId(id),
             user: salus_engine::User(0),
             memory_max: None,
+            wishes: Wishes::default(),
         });
     }
 
@@ -146,7 +149,10 @@ impl Ours {
 
     fn launch(&mut self, id: u64, job: Job) {
         let scratch_bytes = job.ephemeral;
-        let kind = Kind::Launch { scratch_bytes };
+        let kind = Kind::Launch {
+            scratch_bytes,
+            program: Program(0),
+        };
         self.ask(id, kind, 0, job.persistent);
     }
 

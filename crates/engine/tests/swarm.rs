@@ -1,16 +1,20 @@
-//! A swarm of made-up jobs on a made-up device: each seed draws the shape of the device and of the
-//! jobs, which grow, idle, shrink, are resized, hold what cannot be moved, and die at any point.
+//! A swarm of made-up jobs on a made-up device: each seed draws the policy and the shape of the
+//! device and of the jobs, which grow, idle, shrink, are resized, paused and misjudged, wish for
+//! something else, hold what cannot be moved, and die at any point. The policy changes, too.
 //!
-//! After every event the ledger must agree with what the jobs hold, and nothing may be oversold
-//! (safety). Every request must be answered within a bound that the promises of the engine imply,
-//! and when all jobs have left, nothing may be left of them (liveness). Where the jobs fall silent
-//! instead, nobody may wait who could be served. A failure names its seed:
+//! After every event the ledger must agree with what the jobs hold, nothing may be oversold, and the
+//! times of a session's states must add up to its age (safety). No lane may be idle while somebody
+//! could run there. Every request must be answered within a bound that the promises of the engine
+//! imply, and when all jobs have left, nothing may be left of them (liveness). Where the jobs fall
+//! silent instead, nobody may wait who could be served. A failure names its seed:
 //! `SALUS_SEED=N cargo test -p salus-engine --test swarm` runs it alone.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use salus_engine::{
-    Decision, Demand, Duration, Engine, Event, Kind, Lane, Refusal, Room, SessionId, Time, User,
+    Class, Decision, Demand, Duration, Engine, Event, Kind, Lane, Policy, Program, Refusal, Room,
+    SessionId, State, Time, User, Weight, Why, Wishes, Work,
 };
 
 const SEEDS: u64 = 4_000;
@@ -19,6 +23,10 @@ const MS: u64 = 1_000_000;
 const STAY_MAX: u64 = 1_000 * MS;
 const STEP_MAX: u64 = 300 * MS;
 const MOVE_MAX: u64 = 50 * MS;
+/// Whoever has waited so long goes before all others (see `policies/mod.rs`).
+const PATIENCE: u64 = 30_000 * MS;
+/// Iterations that a lane may be handed: one runs, one follows.
+const DEPTH: u32 = 2;
 
 /// Small, fast, the same everywhere.
 struct Random(u64);
@@ -59,7 +67,15 @@ struct Job {
     steps_left: u64,
     scratch: u64,
     memory_max: Option<u64>,
+    program: Program,
+    /// What its iterations take, about.
+    step: u64,
     grows: bool,
+    /// It asks again at once.
+    busy: bool,
+    opened_at: u64,
+    paused: bool,
+    compiling: bool,
     dying: bool,
     gone: bool,
 }
@@ -68,6 +84,9 @@ struct Job {
 struct Asked {
     arguments: Vec<usize>,
     demand: Demand,
+    /// Grows with each: its age.
+    number: u64,
+    /// Since when it is to be served: when it was asked, or its job was no longer held back.
     since: u64,
 }
 
@@ -75,6 +94,8 @@ struct Asked {
 enum Action {
     /// The job does something: asks, drops, dies.
     Act,
+    /// Its user does: it goes on after a pause.
+    Resume,
     Ran,
     Moved(u64),
 }
@@ -82,17 +103,25 @@ enum Action {
 struct World {
     random: Random,
     engine: Engine,
+    policy: Policy,
     room: Room,
     now: u64,
     /// By time and number, so that the order is one.
     agenda: BTreeMap<(u64, u64), (u64, Action)>,
     next: u64,
     jobs: BTreeMap<u64, Job>,
+    /// When each lane has run what was handed to it.
+    free_at: BTreeMap<u32, u64>,
     to_come: u64,
+    /// Steps of a job.
+    steps_max: u64,
+    /// One in so many times that it acts, it dies.
+    lives: u64,
     last_id: u64,
     /// Whether all that the jobs may hold together fits device and host.
     fits: bool,
     digest: u64,
+    asked: u64,
     starts: u64,
     moved_bytes: u64,
     longest_wait: u64,
@@ -111,19 +140,30 @@ impl World {
             user_max: random.one_in(6).then(|| unit * (20 + random.below(400))),
         };
         let lanes = 1 + random.below(4) as u32;
-        let to_come = 2 + random.below(12);
+        let width = 1 + random.below(u64::from(lanes)) as u32;
+        // A few that work for long show whom the policy lets wait, many are in each other's way.
+        let (to_come, steps_max, lives) = match random.below(10) {
+            0 => (2 + random.below(3), 1_000, 20_000),
+            _ => (2 + random.below(12), 40, 120),
+        };
+        let policy = Policy::ALL[random.below(Policy::ALL.len() as u64) as usize];
         Self {
-            engine: Engine::new(room, lanes),
+            engine: Engine::new(policy, room, lanes, width),
+            policy,
             room,
             random,
             now: 0,
             agenda: BTreeMap::new(),
             next: 0,
             jobs: BTreeMap::new(),
+            free_at: BTreeMap::new(),
             to_come,
+            steps_max,
+            lives,
             last_id: 0,
             fits: false,
             digest: 0,
+            asked: 0,
             starts: 0,
             moved_bytes: 0,
             longest_wait: 0,
@@ -191,15 +231,26 @@ impl World {
         self.last_id += 1;
         let id = self.last_id;
         let memory_max = self.random.one_in(6).then(|| 1 + self.random.below(share));
+        let wishes = self.wishes();
+        let program = match self.random.one_in(2) {
+            true => Program(self.random.below(3)),
+            false => Program(100 + id),
+        };
         let job = Job {
             arrays: Vec::new(),
             asked: None,
             running: Vec::new(),
             page_out: false,
-            steps_left: 1 + self.random.below(40),
+            steps_left: 1 + self.random.below(self.steps_max),
             scratch: self.random.below(share),
             memory_max,
+            program,
+            step: 1 + self.random.below(STEP_MAX),
             grows: self.random.one_in(3),
+            busy: self.random.one_in(2),
+            opened_at: self.now,
+            paused: false,
+            compiling: false,
             dying: false,
             gone: false,
         };
@@ -208,8 +259,28 @@ impl World {
             session: SessionId(id),
             user: user_of(id),
             memory_max,
+            wishes,
         });
         self.later(0, id, Action::Act);
+    }
+
+    fn wishes(&mut self) -> Wishes {
+        let random = &mut self.random;
+        let weight = 1 + random.below(4) as u32;
+        Wishes {
+            weight: Weight(NonZeroU32::new(weight).expect("at least one")),
+            class: match random.below(4) {
+                0 => Class::High,
+                1 => Class::Low,
+                _ => Class::Normal,
+            },
+            latency: random.one_in(3).then(|| Duration(random.below(200 * MS))),
+            work: match random.below(4) {
+                0 => Some(Work::Iterations(random.below(80))),
+                1 => Some(Work::Time(Duration(random.below(20_000 * MS)))),
+                _ => None,
+            },
+        }
     }
 
     fn act(&mut self, id: u64, action: Action, share: u64) {
@@ -223,6 +294,7 @@ impl World {
                 self.end_if_dead(id);
             }
             Action::Moved(asked) => self.moved(id, asked),
+            Action::Resume => self.resume(id),
             Action::Act => self.job_acts(id, share),
         }
     }
@@ -261,7 +333,7 @@ impl World {
     }
 
     fn job_acts(&mut self, id: u64, share: u64) {
-        let dies = self.random.one_in(120);
+        let dies = self.random.one_in(self.lives);
         let job = self.jobs.get_mut(&id).expect("only the open act");
         if job.gone || job.dying || self.silent_after == Some(0) {
             return;
@@ -283,8 +355,10 @@ impl World {
                 memory_max,
             });
         }
+        self.users_act(id);
         self.drop_some(id);
-        let pause = self.pause();
+        let busy = self.jobs[&id].busy;
+        let pause = self.pause(busy);
         let job = self.jobs.get_mut(&id).expect("open");
         if job.asked.is_none() {
             job.steps_left = job.steps_left.saturating_sub(1);
@@ -293,8 +367,83 @@ impl World {
         self.later(pause, id, Action::Act);
     }
 
-    fn pause(&mut self) -> u64 {
+    /// What is asked of the session, known of it and done with it from outside.
+    fn users_act(&mut self, id: u64) {
+        let session = SessionId(id);
+        if self.random.one_in(400) {
+            let policy = Policy::ALL[self.random.below(Policy::ALL.len() as u64) as usize];
+            self.change(Event::Ordered { policy });
+        }
+        if self.random.one_in(30) {
+            let wishes = self.wishes();
+            self.tell(Event::Wished { session, wishes });
+        }
+        if self.random.one_in(60) {
+            let total = Duration(self.random.below(20_000 * MS));
+            self.tell(Event::Recalled { session, total });
+        }
+        let job = self.jobs.get_mut(&id).expect("open");
+        if self.random.one_in(20) || job.compiling {
+            job.compiling = !job.compiling;
+            let event = match job.compiling {
+                true => Event::Compiling { session },
+                false => Event::Compiled { session },
+            };
+            self.tell(event);
+        }
+        if !self.jobs[&id].paused && self.random.one_in(50) {
+            self.change(Event::Paused { session });
+            let after = self.random.below(3_000 * MS);
+            self.later(after, id, Action::Resume);
+        }
+    }
+
+    fn resume(&mut self, id: u64) {
+        if !self.jobs[&id].gone && !self.is_silent() {
+            let session = SessionId(id);
+            self.change(Event::Resumed { session });
+        }
+    }
+
+    /// Tells what decides who is held back; those that no longer are begin to wait.
+    fn change(&mut self, event: Event) {
+        let before: Vec<u64> = self.held().collect();
+        match event {
+            Event::Ordered { policy } => self.policy = policy,
+            Event::Paused { session } => self.job_mut(session.0).paused = true,
+            Event::Resumed { session } => self.job_mut(session.0).paused = false,
+            Event::Closed { session } => self.job_mut(session.0).gone = true,
+            _ => panic!("{event:?} holds nobody back"),
+        }
+        let after: Vec<u64> = self.held().collect();
+        let now = self.now;
+        for id in before.into_iter().filter(|id| !after.contains(id)) {
+            if let Some(asked) = &mut self.job_mut(id).asked {
+                asked.since = now;
+            }
+        }
+        self.tell(event);
+    }
+
+    /// Those of which nothing may be started: the paused, and all but the first where it has the
+    /// device for itself.
+    fn held(&self) -> impl Iterator<Item = u64> {
+        let may_run = |job: &Job| !job.gone && !job.paused;
+        let owner = self.jobs.iter().find(|(_, job)| may_run(job));
+        let owner = owner.map(|(id, _)| *id);
+        let exclusive = self.policy == Policy::Exclusive;
+        let open = self.jobs.iter().filter(|(_, job)| !job.gone);
+        let held = open.filter(move |(id, job)| job.paused || (exclusive && Some(**id) != owner));
+        held.map(|(id, _)| *id)
+    }
+
+    fn job_mut(&mut self, id: u64) -> &mut Job {
+        self.jobs.get_mut(&id).expect("it came")
+    }
+
+    fn pause(&mut self, busy: bool) -> u64 {
         match self.random.below(10) {
+            _ if busy => self.random.below(20 * MS),
             0 => self.random.below(2_000 * MS),
             1..=3 => self.random.below(50 * MS),
             _ => self.random.below(MS),
@@ -323,6 +472,7 @@ impl World {
     }
 
     fn ask(&mut self, id: u64, share: u64) {
+        self.asked += 1;
         let job = self.jobs.get_mut(&id).expect("open");
         let held: u64 = job.arrays.iter().map(|a| a.bytes).sum();
         let left = share.saturating_sub(held);
@@ -340,8 +490,14 @@ impl World {
         let kind = if upload {
             Kind::Array
         } else {
+            // Something else runs once in a while: it validates, or saves.
+            let program = match self.random.one_in(8) {
+                true => Program(200 + id),
+                false => job.program,
+            };
             Kind::Launch {
                 scratch_bytes: job.scratch,
+                program,
             }
         };
         let arguments = if upload { Vec::new() } else { arguments };
@@ -354,6 +510,7 @@ impl World {
                 argument_bytes,
                 absent_bytes: 0,
             },
+            number: self.asked,
             since: self.now,
         });
         let absent_bytes = absent(job);
@@ -369,7 +526,6 @@ impl World {
     fn end_if_dead(&mut self, id: u64) {
         let job = self.jobs.get_mut(&id).expect("open");
         if job.dying && !job.gone && job.running.is_empty() {
-            job.gone = true;
             let sum = |paged: bool| -> u64 {
                 let arrays = job.arrays.iter().filter(|a| a.paged == paged);
                 arrays.map(|a| a.bytes).sum()
@@ -382,7 +538,7 @@ impl World {
                 resident_bytes,
                 paged_bytes,
             });
-            self.tell(Event::Closed { session });
+            self.change(Event::Closed { session });
         }
     }
 
@@ -398,6 +554,8 @@ impl World {
             self.carry_out(decision);
         }
         self.check();
+        self.check_times();
+        self.check_waits();
     }
 
     fn carry_out(&mut self, decision: Decision) {
@@ -448,20 +606,22 @@ impl World {
     }
 
     fn started(&mut self, id: u64, lane: Lane) {
-        let bound = self.bound();
+        assert!(
+            !self.held().any(|held| held == id),
+            "{id} starts while it is held back"
+        );
         let pinned = self.random.one_in(30);
-        let took = 1 + self.random.below(STEP_MAX);
+        // Mostly as before, and sometimes not at all.
+        let step = self.jobs[&id].step;
+        let took = match self.random.one_in(5) {
+            true => 1 + self.random.below(STEP_MAX),
+            false => step / 2 + self.random.below(step / 2 + 1),
+        };
         let job = self.jobs.get_mut(&id).expect("open");
         assert!(!job.page_out, "{id} starts while it leaves");
         let asked = job.asked.take().expect("only the ready start");
         let waited = self.now - asked.since;
         self.longest_wait = self.longest_wait.max(waited);
-        if self.fits {
-            assert!(
-                waited <= bound,
-                "{id} waited {waited} ns, {bound} is the bound"
-            );
-        }
         for &at in &asked.arguments {
             job.arrays[at].paged = false;
         }
@@ -474,18 +634,21 @@ impl World {
             });
         }
         self.starts += 1;
-        if let Kind::Launch { scratch_bytes } = asked.demand.kind {
+        if let Kind::Launch { scratch_bytes, .. } = asked.demand.kind {
             job.running.push((lane, scratch_bytes));
-            // In order within the lane: a job's iterations end one after the other.
-            let after = took * job.running.len() as u64;
+            // One after the other within the lane.
+            let free_at = self.free_at.entry(lane.0).or_default();
+            *free_at = self.now.max(*free_at) + took;
+            let after = *free_at - self.now;
             self.later(after, id, Action::Ran);
         }
     }
 
-    /// Whoever is older goes first: each needs those before it to run and to leave.
+    /// Whoever has waited for long and is older goes first: each needs those before it to run and to
+    /// leave.
     fn bound(&self) -> u64 {
-        let jobs = self.jobs.len() as u64 + 1;
-        2 * jobs * (STAY_MAX + 4 * STEP_MAX + 2 * MOVE_MAX)
+        let jobs = self.jobs.values().filter(|job| !job.gone).count() as u64 + 1;
+        PATIENCE + 2 * jobs * (STAY_MAX + 4 * STEP_MAX + 2 * MOVE_MAX)
     }
 
     fn check(&self) {
@@ -516,12 +679,55 @@ impl World {
             resident += holding.resident_bytes;
         }
         assert_eq!(resident, ledger.resident_bytes(), "the sum of the sessions");
-        for (index, (size, in_flight)) in self.engine.lanes().enumerate() {
-            let (scratch, running) = largest.get(&(index as u32)).copied().unwrap_or_default();
-            assert!(running <= 2 && in_flight >= running, "lane {index}");
+        let mut lanes: Vec<_> = self.engine.lanes().filter(|(_, runs)| *runs > 0).collect();
+        let mut expected: Vec<_> = largest.into_values().collect();
+        lanes.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(lanes, expected, "lanes are as large as what runs in them");
+        let most = expected.iter().map(|(_, runs)| *runs).max();
+        assert!(most.unwrap_or(0) <= DEPTH as usize);
+    }
+
+    /// At any moment a session is in one state.
+    fn check_times(&self) {
+        for (id, job) in self.jobs.iter().filter(|(_, job)| !job.gone) {
+            let account = self.engine.account(SessionId(*id)).expect("open");
+            let now = Time(self.now);
+            let times = State::ALL.map(|state| account.time_in(state, now).0);
+            assert_eq!(
+                times.iter().sum::<u64>(),
+                self.now - job.opened_at,
+                "of job {id}"
+            );
+        }
+    }
+
+    /// Whoever waits has a reason: it is held back, or waits for room, or its lane has as much as it
+    /// may have.
+    fn check_waits(&self) {
+        let bound = self.bound();
+        let held: Vec<u64> = self.held().collect();
+        let runs = self.jobs.values().any(|job| !job.running.is_empty());
+        let packs = self.policy == Policy::Pack;
+        let classes = matches!(self.policy, Policy::Priority | Policy::Deadline);
+        for (id, job) in self.jobs.iter().filter(|(_, job)| !job.gone) {
+            let Some(asked) = &job.asked else { continue };
+            let why = self.engine.why(SessionId(*id)).expect("open");
+            match why {
+                _ if held.contains(id) => continue,
+                Why::AtWork | Why::Running | Why::Compiling => panic!("job {id} asks"),
+                Why::Paused | Why::Exclusive { .. } => panic!("job {id} is not held back"),
+                Why::Turn { ahead, .. } => {
+                    let places = if classes { 1 } else { DEPTH };
+                    assert!(ahead >= places, "job {id} could be handed to its lane");
+                }
+                Why::Apart => assert!(packs && runs, "job {id} could run, and its lane is idle"),
+                Why::Memory { .. } | Why::GivesWay { .. } | Why::Leaving { .. } => {}
+            }
+            let waits = self.now - asked.since;
             assert!(
-                size >= scratch,
-                "lane {index} is smaller than what runs in it"
+                !self.fits || self.silent_after.is_some() || waits <= bound,
+                "job {id} waits for {waits} ns, {bound} is the bound: {why:?}"
             );
         }
     }
@@ -531,12 +737,14 @@ impl World {
     fn settled(&self) {
         let ledger = self.engine.ledger();
         let open = || self.jobs.iter().filter(|(_, job)| !job.gone);
-        let waiting = open().filter_map(|(id, job)| Some((id, job.asked.as_ref()?)));
+        let held: Vec<u64> = self.held().collect();
+        let served = open().filter(|(id, _)| !held.contains(id));
+        let waiting = served.filter_map(|(id, job)| Some((id, job.asked.as_ref()?)));
         for (id, asked) in waiting.clone() {
             let fits = needs(&asked.demand) <= ledger.free_bytes();
             assert!(!fits, "job {id} fits and waits for ever");
         }
-        let Some((oldest, asked)) = waiting.min_by_key(|(_, asked)| asked.since) else {
+        let Some((oldest, asked)) = waiting.min_by_key(|(_, asked)| asked.number) else {
             return;
         };
         let others = open().filter(|(id, _)| *id != oldest);

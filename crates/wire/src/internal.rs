@@ -2,6 +2,7 @@
 
 use crate::codec::wire_enum;
 use crate::codec::wire_struct;
+use crate::job::{Change, Terms};
 use crate::limits;
 use crate::model::{Description, Error, Signature};
 
@@ -12,7 +13,8 @@ wire_enum! {
         2 = Report,
         3 = CompilerJoined,
         4 = CompilerEnded,
-        5 = Limit,
+        5 = Changed,
+        6 = Ordered,
     }
 }
 
@@ -46,14 +48,16 @@ wire_struct! {
         uid: u32,
         user: String = limits::NAME_BYTES,
         name: String = limits::NAME_BYTES,
-        /// The most that the session may hold; 0 is no limit.
-        memory_max: u64,
+        terms: Terms,
     }
 
     Report { request: u64 }
 
-    /// A session's limit changes; answered by `Reported`.
-    Limit { request: u64, session: u64, memory_max: u64 }
+    /// A session is treated differently; answered by `Reported`.
+    Changed { request: u64, session: u64, change: Change }
+
+    /// Sessions are served in another order; answered by `Reported`.
+    Ordered { request: u64, policy: String = limits::NAME_BYTES }
 
     /// A compiler is ready; its socket comes with this frame.
     CompilerJoined { compiler: u64, pid: i32 }

@@ -43,6 +43,20 @@ wire_enum! {
 }
 
 wire_struct! {
+    /// What a job's user asks for; 0 is nothing.
+    Terms {
+        /// The most that the session may hold on the device and in pages.
+        memory_max: u64,
+        weight: u32,
+        priority: Priority,
+        /// An iteration should end so soon after it was asked for.
+        deadline_us: u64,
+        /// How many iterations it will make.
+        iterations: u64,
+        /// How much device time it will take.
+        expect_us: u64,
+    }
+
     /// The first frame of a job. Nothing else is sent before `Welcome`.
     Hello {
         protocol_min: u32,
@@ -51,8 +65,7 @@ wire_struct! {
         version: String = limits::NAME_BYTES,
         /// What `salus ps` shows.
         name: String = limits::NAME_BYTES,
-        /// The most that the session may hold on the device and in pages; 0 is no limit.
-        memory_max: u64,
+        terms: Terms,
     }
 
     /// The first frame of a command such as `salus ps`; answered by `Answer` or `Refused`.
@@ -178,8 +191,21 @@ impl Wire for Form {
     }
 }
 
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            memory_max: 0,
+            weight: 0,
+            priority: Priority::Normal,
+            deadline_us: 0,
+            iterations: 0,
+            expect_us: 0,
+        }
+    }
+}
+
 /// What a command asks of the supervisor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Device and sessions, for `salus ps`.
     Report,
@@ -187,8 +213,102 @@ pub enum Request {
     Stop,
     /// Stay as long as this connection does: a job is about to come.
     Hold,
-    /// A session may hold so many bytes from now on; 0 is no limit.
-    Limit { session: u64, memory_max: u64 },
+    /// A session is treated differently from now on.
+    Change { session: u64, change: Change },
+    /// Sessions are served in the order of this policy from now on.
+    Policy { name: String },
+}
+
+/// What may be changed of a session while it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// The most that it may hold in bytes; 0 is no limit.
+    MemoryMax(u64),
+    /// Its share relative to others.
+    Weight(u32),
+    Priority(Priority),
+    /// In microseconds; 0 is none.
+    Deadline(u64),
+    /// Nothing more of it is started, and its memory may leave.
+    Pause,
+    Resume,
+    /// It ends.
+    Kill,
+}
+
+impl Wire for Change {
+    const MIN_BYTES: usize = 1 + 8;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, value) = match self {
+            Self::MemoryMax(bytes) => (1u8, *bytes),
+            Self::Weight(weight) => (2, u64::from(*weight)),
+            Self::Priority(priority) => (3, *priority as u64),
+            Self::Deadline(microseconds) => (4, *microseconds),
+            Self::Pause => (5, 0),
+            Self::Resume => (6, 0),
+            Self::Kill => (7, 0),
+        };
+        (kind, value).put(out);
+    }
+
+    fn take(reader: &mut Reader<'_>, _limit: usize) -> Result<Self, DecodeError> {
+        let (kind, value) = (u8::take(reader, 0)?, u64::take(reader, 0)?);
+        let out_of_range = || DecodeError(format!("{value} is out of range for change {kind}"));
+        Ok(match kind {
+            1 => Self::MemoryMax(value),
+            2 => Self::Weight(u32::try_from(value).map_err(|_| out_of_range())?),
+            3 => Self::Priority(Priority::numbered(value).ok_or_else(out_of_range)?),
+            4 => Self::Deadline(value),
+            5 => Self::Pause,
+            6 => Self::Resume,
+            7 => Self::Kill,
+            n => return Err(DecodeError(format!("{n} is not a change"))),
+        })
+    }
+}
+
+/// A class of sessions; a higher one goes first under some policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Priority {
+    High = 1,
+    #[default]
+    Normal = 2,
+    Low = 3,
+}
+
+impl Priority {
+    pub const ALL: [Self; 3] = [Self::High, Self::Normal, Self::Low];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::High => "high",
+            Self::Normal => "normal",
+            Self::Low => "low",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    fn numbered(number: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| *one as u64 == number)
+    }
+}
+
+impl Wire for Priority {
+    const MIN_BYTES: usize = 1;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        (*self as u8).put(out);
+    }
+
+    fn take(reader: &mut Reader<'_>, _limit: usize) -> Result<Self, DecodeError> {
+        let number = u8::take(reader, 0)?;
+        Self::numbered(u64::from(number))
+            .ok_or_else(|| DecodeError(format!("{number} is not a priority")))
+    }
 }
 
 impl Wire for Request {
@@ -199,10 +319,14 @@ impl Wire for Request {
             Self::Report => 1u8.put(out),
             Self::Stop => 2u8.put(out),
             Self::Hold => 3u8.put(out),
-            Self::Limit {
-                session,
-                memory_max,
-            } => (4u8, (*session, *memory_max)).put(out),
+            Self::Change { session, change } => {
+                (4u8, *session).put(out);
+                change.put(out);
+            }
+            Self::Policy { name } => {
+                5u8.put(out);
+                name.put(out);
+            }
         }
     }
 
@@ -211,9 +335,12 @@ impl Wire for Request {
             1 => Ok(Self::Report),
             2 => Ok(Self::Stop),
             3 => Ok(Self::Hold),
-            4 => Ok(Self::Limit {
+            4 => Ok(Self::Change {
                 session: u64::take(reader, 0)?,
-                memory_max: u64::take(reader, 0)?,
+                change: Change::take(reader, 0)?,
+            }),
+            5 => Ok(Self::Policy {
+                name: String::take(reader, limits::NAME_BYTES)?,
             }),
             n => Err(DecodeError(format!("{n} is not a request"))),
         }

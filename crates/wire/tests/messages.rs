@@ -1,13 +1,14 @@
 //! Every message survives the wire, and no bytes make decoding panic or allocate without reason.
 
 use salus_wire::{
-    Adopt, ArrayFailed, AskUsage, Await, Command, Compile, CompileError, CompileFailed,
-    CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined, CompilerWanted,
-    Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute, Failed, Fetch,
-    Fetched, Form, FromCompiler, FromHost, FromService, Header, Hello, Limit, Memory, MemoryStats,
-    Message, Output, Reader, Refused, Region, Released, Report, Reported, Request, Segment,
-    SegmentGone, Shape, Signature, StoredProgram, ToCompiler, ToHost, ToService, Token, TokenError,
-    Up, Upload, Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
+    Adopt, ArrayFailed, AskUsage, Await, Change, Changed, Command, Compile, CompileError,
+    CompileFailed, CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined,
+    CompilerWanted, Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute,
+    Failed, Fetch, Fetched, Form, FromCompiler, FromHost, FromService, Header, Hello, Memory,
+    MemoryStats, Message, Ordered, Output, Priority, Reader, Refused, Region, Released, Report,
+    Reported, Request, Segment, SegmentGone, Shape, Signature, StoredProgram, Terms, ToCompiler,
+    ToHost, ToService, Token, TokenError, Up, Upload, Usage, Value, Welcome, Wire, decode_body,
+    encode_frame, limits, version,
 };
 
 fn error() -> Error {
@@ -135,7 +136,7 @@ fn messages_of_jobs() {
         protocol_max: 2,
         version: "0.1".into(),
         name: "train.py".into(),
-        memory_max: 0,
+        terms: terms(),
     });
     check::<M>(Command {
         protocol_min: 1,
@@ -193,11 +194,38 @@ fn messages_of_jobs() {
     check::<M>(Command {
         protocol_min: 1,
         protocol_max: 1,
-        request: Request::Limit {
-            session: 7,
-            memory_max: 1 << 30,
+        request: Request::Policy {
+            name: "fair".into(),
         },
     });
+    for change in CHANGES {
+        check::<M>(Command {
+            protocol_min: 1,
+            protocol_max: 1,
+            request: Request::Change { session: 7, change },
+        });
+    }
+}
+
+const CHANGES: [Change; 7] = [
+    Change::MemoryMax(1 << 40),
+    Change::Weight(3),
+    Change::Priority(Priority::Low),
+    Change::Deadline(20_000),
+    Change::Pause,
+    Change::Resume,
+    Change::Kill,
+];
+
+fn terms() -> Terms {
+    Terms {
+        memory_max: 1 << 40,
+        weight: 3,
+        priority: Priority::High,
+        deadline_us: 20_000,
+        iterations: 1_000,
+        expect_us: 600_000_000,
+    }
 }
 
 #[test]
@@ -252,13 +280,19 @@ fn messages_inside_the_service() {
         uid: 1000,
         user: "ada".into(),
         name: "train.py".into(),
-        memory_max: 1 << 40,
+        terms: terms(),
     });
     check::<ToHost>(Report { request: 1 });
-    check::<ToHost>(Limit {
+    for change in CHANGES {
+        check::<ToHost>(Changed {
+            request: 1,
+            session: 2,
+            change,
+        });
+    }
+    check::<ToHost>(Ordered {
         request: 1,
-        session: 2,
-        memory_max: 3,
+        policy: "srtf".into(),
     });
     check::<ToHost>(CompilerJoined {
         compiler: 1,

@@ -13,7 +13,8 @@ use std::time::Duration;
 use salus_channel::{Inbox, Outbox, Segment};
 use salus_daemon::config::Problem;
 use salus_wire::{
-    DropArrays, Fetch, Form, FromService, Hello, Message, Region, Shape, ToService, Upload, version,
+    DropArrays, Fetch, Form, FromService, Hello, Message, Region, Shape, Terms, ToService, Upload,
+    version,
 };
 
 /// The service answers at once, or not at all.
@@ -55,7 +56,7 @@ impl Session {
             protocol_max: version::MAX,
             version: env!("CARGO_PKG_VERSION").into(),
             name: "bench".into(),
-            memory_max: 0,
+            terms: Terms::default(),
         }))?;
         match self.receive()? {
             FromService::Welcome(_) => Ok(()),

@@ -8,6 +8,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use salus_engine::Policy;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -22,6 +23,7 @@ const KEYS: &[(&str, &[&str])] = &[
             "schema_version",
             "service",
             "device",
+            "scheduling",
             "limits",
             "cache",
             "compilers",
@@ -32,6 +34,7 @@ const KEYS: &[(&str, &[&str])] = &[
         "device",
         &["device", "lanes", "memory", "host_memory", "options"],
     ),
+    ("scheduling", &["policy"]),
     ("limits", &["memory_per_session", "memory_per_user"]),
     ("cache", &["directory", "disk", "memory", "memory_programs"]),
     ("compilers", &["count"]),
@@ -172,6 +175,26 @@ impl<'a> Section<'a> {
         match bytes {
             Some(bytes) if bytes > 0 => Ok(Some(bytes)),
             _ => Err(self.not_a(key, value.get_ref(), "a size such as \"16GiB\"")),
+        }
+    }
+
+    pub(super) fn policy(&self) -> Result<Option<Policy>, Problem> {
+        let key = "policy";
+        let Some(value) = self.value(key) else {
+            return Ok(None);
+        };
+        let named = match value.get_ref() {
+            DeValue::String(text) => Policy::named(text),
+            _ => None,
+        };
+        let names = Policy::ALL.map(|policy| format!("\"{}\"", policy.name()));
+        match named {
+            Some(policy) => Ok(Some(policy)),
+            None => Err(self.not_a(
+                key,
+                value.get_ref(),
+                &format!("one of {}", names.join(", ")),
+            )),
         }
     }
 

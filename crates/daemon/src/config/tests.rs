@@ -76,7 +76,7 @@ count = 3
         AllowUsers::Users(vec!["anna".into(), "1001".into()])
     );
     assert_eq!(config.idle_exit_seconds, Some(0));
-    assert_eq!((config.device.as_str(), config.lanes), ("cuda", 1));
+    assert_eq!((config.device.as_str(), config.lanes), ("cuda", Some(1)));
     assert_eq!(config.capacity_bytes, Some(16 << 30));
     assert_eq!(
         config.plugin_options["memory_fraction"],

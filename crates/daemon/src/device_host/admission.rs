@@ -31,6 +31,9 @@ impl<D: Device> Operations<D> {
                 Ok(None) => return Admitted::Now(Lane(0)),
                 Err(error) => return Admitted::Never(error),
             };
+            if let salus_engine::Kind::Launch { program, .. } = demand.kind {
+                self.recall(program);
+            }
             self.announced = Some(demand.kind);
             let session = self.session.id;
             let ready = Event::Ready { session, demand };

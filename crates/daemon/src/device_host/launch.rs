@@ -130,6 +130,7 @@ impl<D: Device> Launch<D> {
         let demand = Demand {
             kind: salus_engine::Kind::Launch {
                 scratch_bytes: program.scratch_bytes(),
+                program: program.number,
             },
             new_bytes: new.map(|(_, bytes)| bytes).sum(),
             argument_bytes: self.sum(Held::charge_bytes),

@@ -12,6 +12,7 @@ mod admission;
 mod arrays;
 mod compilers;
 mod heap;
+mod history;
 mod launch;
 mod operations;
 mod outgoing;
@@ -23,6 +24,7 @@ mod reality;
 mod report;
 mod scheduling;
 mod session;
+mod terms;
 
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,8 @@ use salus_wire::{Error, Failed, FromHost, Reported, ToHost, Up};
 
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
+use salus_engine::{Engine, Event, Policy};
+
 use crate::opened::{Opened, open};
 use compilers::Compilers;
 use programs::Programs;
@@ -51,6 +55,8 @@ pub(crate) struct Host<D: Device> {
     /// Host memory for arrays that were paged out.
     pub(crate) pages: Arc<pages::Pool>,
     pub(crate) reality: reality::Reality,
+    /// What earlier runs of the same programs came to.
+    pub(crate) history: history::History,
     /// The most that a session may hold that has no limit of its own.
     session_bytes_max: Option<u64>,
     pub(crate) supervisor: Supervisor,
@@ -157,7 +163,13 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
     );
     let room = settings.room(description.capacity_bytes);
     let host = Arc::new(Host {
-        scheduling: Scheduling::new(room, description.lanes),
+        scheduling: Scheduling::new(Engine::new(
+            Policy::named(&settings.policy).unwrap_or(Policy::Fair),
+            room,
+            description.lanes,
+            settings.lanes.unwrap_or(1),
+        )),
+        history: history::History::open(&settings.cache_dir),
         reality: reality::Reality::new(&*device, description.capacity_bytes - room.device_bytes),
         device,
         programs,
@@ -208,12 +220,20 @@ fn handle<D: Device>(
                 json,
             });
         }
-        (ToHost::Limit(limit), _) => {
-            let session = salus_engine::SessionId(limit.session);
-            let memory_max = host.session_limit(limit.memory_max);
-            host.scheduling.limit(session, memory_max);
+        (ToHost::Changed(changed), _) => {
+            let session = salus_engine::SessionId(changed.session);
+            terms::change(host, session, changed.change);
             supervisor.send(Reported {
-                request: limit.request,
+                request: changed.request,
+                json: report::text(host),
+            });
+        }
+        (ToHost::Ordered(ordered), _) => {
+            if let Some(policy) = Policy::named(&ordered.policy) {
+                host.scheduling.tell(Event::Ordered { policy }, None);
+            }
+            supervisor.send(Reported {
+                request: ordered.request,
                 json: report::text(host),
             });
         }

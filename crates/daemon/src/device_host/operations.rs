@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use salus_channel::{Received, Segment};
 use salus_device::{Device, HostMemory, Shape, host_bytes};
+use salus_engine::Event;
 use salus_wire::{
     ArrayFailed, Compile, CompileFailed, Compiled, Error, Form, FromService, Region, ToService,
     limits,
@@ -51,6 +52,8 @@ pub(super) struct Operations<D: Device> {
     programs: Arc<Mutex<HashMap<u64, Arc<Program<D>>>>>,
     compiling: Arc<AtomicUsize>,
     segments: HashMap<u32, Arc<Segment>>,
+    /// The program of the last launch, as long as nothing is known of earlier runs.
+    pub(super) unknown: Option<salus_engine::Program>,
     /// Donated arguments of launches that run: dropping one would block until its launch ends.
     pub(super) graveyard: HashMap<u64, Vec<Arc<Entry<D>>>>,
 }
@@ -117,6 +120,7 @@ impl<D: Device> Operations<D> {
             programs: Arc::default(),
             compiling: Arc::default(),
             segments: HashMap::new(),
+            unknown: Some(salus_engine::Program::default()),
             graveyard: HashMap::new(),
         }
     }
@@ -248,6 +252,21 @@ impl<D: Device> Operations<D> {
                 }
             }
             self.queued_ids -= ids;
+        }
+    }
+
+    /// A launch of this program is asked for: if earlier jobs ran it, the engine is told what they
+    /// came to.
+    pub(super) fn recall(&mut self, program: salus_engine::Program) {
+        let session = self.session.id;
+        if self.unknown.is_none() || self.unknown == Some(program) {
+            return;
+        }
+        self.unknown = Some(program);
+        if let Some(total) = self.host.history.total(program) {
+            self.unknown = None;
+            let recalled = Event::Recalled { session, total };
+            self.host.scheduling.tell(recalled, Some(session));
         }
     }
 
@@ -500,11 +519,20 @@ impl<D: Device> Operations<D> {
             .copy_out(range.region.offset, range.region.length);
         let code = code.ok_or("a program lies outside its segment")?;
         self.compiling.fetch_add(1, AcqRel);
+        let (host, id_of_session) = (Arc::clone(&self.host), self.session.id);
+        let begun = Event::Compiling {
+            session: id_of_session,
+        };
+        host.scheduling.tell_of(id_of_session, begun);
         let session = Arc::clone(&self.session);
         let programs = Arc::clone(&self.programs);
         let compiling = Arc::clone(&self.compiling);
         let answer = Box::new(move |result: Result<Arc<Program<D>>, Error>| {
             compiling.fetch_sub(1, AcqRel);
+            let ended = Event::Compiled {
+                session: id_of_session,
+            };
+            host.scheduling.tell_of(id_of_session, ended);
             tell_compiled(&session, &programs, id, result);
         });
         self.host

@@ -19,6 +19,8 @@ use crate::config::HostSettings;
 
 /// A program loaded into the device.
 pub(crate) struct Program<D: Device> {
+    /// Under which the engine knows it: the same for equal programs, today and tomorrow.
+    pub(super) number: salus_engine::Program,
     pub(crate) signature: Signature,
     pub(crate) loaded: D::Program,
     /// The signature as it is sent to jobs.
@@ -201,7 +203,7 @@ impl<D: Device> Programs<D> {
 
     fn obtain(&self, key: &Key, source: &Source) -> Result<Program<D>, Error> {
         if let Some(stored) = self.disk.get(key)
-            && let Ok(program) = self.load(stored)
+            && let Ok(program) = self.load(key, stored)
         {
             self.state
                 .lock()
@@ -219,10 +221,10 @@ impl<D: Device> Programs<D> {
             .expect("no panic under this lock")
             .counts
             .compiled += 1;
-        self.load(stored)
+        self.load(key, stored)
     }
 
-    fn load(&self, stored: StoredProgram) -> Result<Program<D>, Error> {
+    fn load(&self, key: &Key, stored: StoredProgram) -> Result<Program<D>, Error> {
         let mut bytes = Vec::new();
         stored.signature.put(&mut bytes);
         let blob = salus_channel::blob(&bytes).map_err(|e| Error {
@@ -253,6 +255,7 @@ impl<D: Device> Programs<D> {
             normalize(&mut output.shape);
         }
         Ok(Program {
+            number: salus_engine::Program(key.number()),
             signature,
             loaded,
             blob,

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use salus_device::Device;
-use salus_engine::{Duration, Engine, SessionId, Why};
+use salus_engine::{Class, Duration, Engine, SessionId, State, Why};
 use salus_wire::limits;
 use serde_json::{Value, json};
 
@@ -35,23 +35,30 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             .holding(session.id)
             .copied()
             .unwrap_or_default();
-        let waits = account
-            .waiting_since
-            .map_or(Duration(0), |since| now - since);
-        let state = match (account.running, account.waiting_since) {
-            (1.., _) => "running",
-            (0, Some(_)) => "waiting",
-            (0, None) => "idle",
-        };
+        let wishes = engine.wishes(session.id).copied().unwrap_or_default();
+        let times: serde_json::Map<String, Value> = State::ALL
+            .into_iter()
+            .map(|state| {
+                let time = milliseconds(account.time_in(state, now));
+                (format!("{}_ms", state.name()), json!(time))
+            })
+            .collect();
         sessions.push(json!({
             "id": session.id.0,
             "name": session.identity.name,
             "pid": session.identity.pid,
             "user": session.identity.user,
-            "state": state,
+            "state": state(account.state()),
+            "lane": engine.lane(session.id).map(|lane| lane.0),
+            "weight": wishes.weight.0,
+            "priority": class(wishes.class),
+            "deadline_ms": wishes.latency.map(milliseconds),
             "iterations": account.iterations,
+            "switches": account.switches,
             "device_time_ms": milliseconds(account.device_time),
-            "waiting_ms": milliseconds(account.waiting + waits),
+            "waiting_ms": milliseconds(account.waiting(now)),
+            "times": times,
+            "remaining_ms": engine.remaining(session.id).map(milliseconds),
             "resident_bytes": holding.resident_bytes,
             "paged_bytes": holding.paged_bytes,
             "scratch_bytes": session.usage.scratch_bytes.load(Relaxed),
@@ -63,7 +70,7 @@ fn json<D: Device>(host: &Host<D>) -> Value {
         }));
     });
     let (major, minor) = description.api_version;
-    let (ledger, lanes) = host.scheduling.look(|engine, _| {
+    let (policy, ledger, lanes) = host.scheduling.look(|engine, _| {
         let ledger = engine.ledger();
         let room = ledger.room();
         let lanes: Vec<Value> = engine
@@ -81,7 +88,7 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "scratch_bytes": ledger.scratch_bytes(),
             "peak_bytes": ledger.peak_bytes(),
         });
-        (ledger, lanes)
+        (engine.policy().name(), ledger, lanes)
     });
     json!({
         "device": {
@@ -95,7 +102,8 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "resident_bytes": ledger["resident_bytes"],
             "paged_bytes": ledger["paged_bytes"],
             "peak_bytes": ledger["peak_bytes"],
-            "lanes": description.lanes,
+            "policy": policy,
+            "lanes": lanes.len(),
             "lane": lanes,
             "ledger": ledger,
             "drift_bytes": host.drift_bytes(),
@@ -103,6 +111,25 @@ fn json<D: Device>(host: &Host<D>) -> Value {
         },
         "sessions": sessions,
     })
+}
+
+/// What `salus ps` calls it.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Host => "idle",
+        State::Compile => "compiling",
+        State::Running => "running",
+        State::Turn | State::Memory | State::Paging => "waiting",
+        State::Paused => "paused",
+    }
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::High => "high",
+        Class::Normal => "normal",
+        Class::Low => "low",
+    }
 }
 
 fn milliseconds(time: Duration) -> f64 {
@@ -130,9 +157,31 @@ fn why<D: Device>(session: &Session<D>, engine: &Engine) -> String {
         None => "it is gone".into(),
         Some(Why::AtWork) => "it asks for nothing: its own program works or waits".into(),
         Some(Why::Running) => "an iteration of it runs".into(),
-        Some(Why::Turn { ahead }) => {
-            format!("it waits for its turn: {ahead} iterations are handed to its lane already")
+        Some(Why::Compiling) => "a program of it is being compiled or loaded".into(),
+        Some(Why::Paused) => format!(
+            "it is paused; `salus job {} resume` lets it go on",
+            session.id.0
+        ),
+        Some(Why::Exclusive { owner }) => format!(
+            "{} has the device until it ends, because the policy is exclusive",
+            named(owner)
+        ),
+        Some(Why::Turn { ahead, runs }) => {
+            let count = match ahead {
+                1 => "1 iteration is".into(),
+                n => format!("{n} iterations are"),
+            };
+            format!(
+                "it waits for its turn under `{}`: {count} before it in its lane, and {} runs",
+                engine.policy().name(),
+                named(runs)
+            )
         }
+        Some(Why::Apart) => "it waits for another lane: side by side, both would be slower".into(),
+        Some(Why::GivesWay { first }) => format!(
+            "it has had its time on the device: session {} is served first, and needs the room",
+            first.0
+        ),
         Some(Why::Memory {
             needs_bytes,
             free_bytes,

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use salus_device::Device;
-use salus_engine::{Account, Decision, Engine, Event, Room, SessionId, Time, User};
+use salus_engine::{Account, Decision, Engine, Event, SessionId, Time, User, Wishes};
 
 use super::session::Session;
 
@@ -24,9 +24,9 @@ struct State<D: Device> {
 }
 
 impl<D: Device> Scheduling<D> {
-    pub(super) fn new(room: Room, lanes: u32) -> Self {
+    pub(super) fn new(engine: Engine) -> Self {
         let state = State {
-            engine: Engine::new(room, lanes),
+            engine,
             sessions: BTreeMap::new(),
             wakes_at: None,
         };
@@ -78,6 +78,7 @@ impl<D: Device> Scheduling<D> {
                 session: session.id,
                 user: User(session.identity.uid),
                 memory_max: session.memory_max,
+                wishes: session.wishes,
             },
             None,
         );
@@ -113,15 +114,27 @@ impl<D: Device> Scheduling<D> {
         }
     }
 
-    /// Changes what a session may hold; one that is gone holds nothing.
-    pub(super) fn limit(&self, session: SessionId, memory_max: Option<u64>) {
+    /// Tells the engine something about a session that may be gone meanwhile.
+    pub(super) fn tell_of(&self, session: SessionId, event: Event) {
         let mut state = self.lock();
         if state.sessions.contains_key(&session) {
-            let limited = Event::Limited {
-                session,
-                memory_max,
-            };
-            self.decide(&mut state, limited, None);
+            self.decide(&mut state, event, None);
+        }
+    }
+
+    /// Changes what a session's user asks for.
+    pub(super) fn wish(&self, session: SessionId, set: &dyn Fn(&mut Wishes)) {
+        let mut state = self.lock();
+        if let Some(mut wishes) = state.engine.wishes(session).copied() {
+            set(&mut wishes);
+            self.decide(&mut state, Event::Wished { session, wishes }, None);
+        }
+    }
+
+    /// Ends a session.
+    pub(super) fn kill(&self, session: SessionId) {
+        if let Some(session) = self.lock().sessions.get(&session) {
+            session.kill();
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use salus_channel::Inbox;
 use salus_device::{Device, Done};
-use salus_engine::{Decision, Engine, Event, Lane, Refusal, SessionId};
+use salus_engine::{Decision, Engine, Event, Lane, Refusal, SessionId, Wishes};
 use salus_wire::{
     Adopt, Error, FromService, Refused, Region, SessionClosed, ToService, Welcome, limits,
 };
@@ -24,8 +24,9 @@ use salus_wire::{
 use super::Host;
 use super::arrays::{Moves, Usage};
 use super::heap;
-use super::operations::Operations;
+use super::operations::{INVALID_ARGUMENT, Operations};
 use super::outgoing::{Outgoing, Rest};
+use super::terms;
 
 /// The job's process as the kernel and the job itself named it.
 pub(crate) struct Identity {
@@ -41,14 +42,22 @@ pub(crate) struct Session<D: Device> {
     pub(crate) usage: Usage,
     /// The most that it may hold, from its start.
     pub(crate) memory_max: Option<u64>,
+    /// What its user asked for at its start.
+    pub(crate) wishes: Wishes,
     pub(crate) moves: Moves,
     socket: UnixStream,
     wake: OwnedFd,
     closing: AtomicBool,
+    /// Its user has ended it.
+    killed: AtomicBool,
     outgoing: Mutex<Outgoing>,
     left: Mutex<Left>,
     pub(super) host: Arc<Host<D>>,
 }
+
+/// With fewer iterations a job tells nothing about others.
+const HISTORY_ITERATIONS: u64 = 10;
+const CANCELLED: u32 = 1;
 
 /// What other threads leave for the session's thread.
 #[derive(Default)]
@@ -98,11 +107,13 @@ impl<D: Device> Session<D> {
                 name: adopt.name,
             },
             usage: Usage::default(),
-            memory_max: host.session_limit(adopt.memory_max),
+            memory_max: host.session_limit(adopt.terms.memory_max),
+            wishes: terms::wishes(&adopt.terms),
             moves: Moves::default(),
             socket,
             wake,
             closing: AtomicBool::new(false),
+            killed: AtomicBool::new(false),
             outgoing: Mutex::new(Outgoing::new()),
             left: Mutex::default(),
             host: Arc::clone(host),
@@ -143,6 +154,10 @@ impl<D: Device> Session<D> {
             if self.sleep(operations.accepts()).is_err() {
                 break;
             }
+            if self.killed.load(SeqCst) {
+                self.refuse(CANCELLED, "the job was ended with `salus job`".into());
+                break;
+            }
         }
         // The job is gone, or it broke the protocol: nothing that waits will be started.
         self.closing.store(true, SeqCst);
@@ -168,10 +183,24 @@ impl<D: Device> Session<D> {
         self.close_left();
         heap::trim(held);
         self.host.drift_bytes();
+        self.note_history();
         self.host.scheduling.close(self.id);
         self.host
             .supervisor
             .send(SessionClosed { session: self.id.0 });
+    }
+
+    /// What the job came to, for the next of its kind.
+    fn note_history(&self) {
+        let told = self.host.scheduling.look(|engine, _| {
+            let account = engine.account(self.id)?;
+            let program = engine.main_program(self.id)?;
+            let much = account.iterations >= HISTORY_ITERATIONS;
+            much.then_some((program, account.device_time))
+        });
+        if let Some((program, total)) = told {
+            self.host.history.note(program, total);
+        }
     }
 
     /// Reads and decodes what is there. False when the session is over.
@@ -189,12 +218,7 @@ impl<D: Device> Session<D> {
             };
             if let Some(how) = broken {
                 let message = format!("the job's library broke the protocol: {how}");
-                self.send(
-                    &FromService::from(Refused {
-                        error: Error { code: 3, message },
-                    }),
-                    None,
-                );
+                self.refuse(INVALID_ARGUMENT, message);
                 return Ok(false);
             }
         }
@@ -227,6 +251,18 @@ impl<D: Device> Session<D> {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         Ok(())
+    }
+
+    /// The last thing that the job hears.
+    fn refuse(&self, code: u32, message: String) {
+        let error = Error { code, message };
+        self.send(&FromService::from(Refused { error }), None);
+    }
+
+    /// Ends the session at the next boundary, whatever its job does.
+    pub(super) fn kill(&self) {
+        self.killed.store(true, SeqCst);
+        self.wake();
     }
 
     fn outgoing(&self) -> MutexGuard<'_, Outgoing> {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use salus_channel::{Inbox, Outbox, Segment};
 use salus_device::{Clock, ScriptedConfig, ScriptedDevice};
-use salus_engine::{Account, Room};
+use salus_engine::{Account, Engine, Policy, Room};
 use salus_wire::{
     Adopt, Await, Compile, Completed, DropArrays, Error, Execute, Fetch, Form, FromService, Region,
-    Shape, ToService, Upload, limits,
+    Shape, Terms, ToService, Upload, limits,
 };
 
 use super::compilers::Compilers;
@@ -49,17 +49,23 @@ impl Fixture {
     }
 
     fn of(clock: Clock, room: Room) -> Self {
+        Self::on(16 << 20, clock, room)
+    }
+
+    /// A device that has so much, whatever the ledger believes.
+    fn on(capacity_bytes: u64, clock: Clock, room: Room) -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
         let config = ScriptedConfig {
             lanes: 1,
-            capacity_bytes: 1 << 20,
+            capacity_bytes,
             clock,
         };
         let device = Arc::new(ScriptedDevice::open(&config));
         let settings = HostSettings {
             device: "scripted".into(),
             plugin: "scripted".into(),
-            lanes: 1,
+            policy: "fair".into(),
+            lanes: Some(1),
             capacity_bytes: None,
             host_bytes: None,
             session_bytes_max: None,
@@ -93,7 +99,8 @@ impl Fixture {
         let host = Arc::new(Host {
             reality: super::reality::Reality::new(&*device, 0),
             device,
-            scheduling: Scheduling::new(room, 1),
+            scheduling: Scheduling::new(Engine::new(Policy::Fair, room, 1, 1)),
+            history: super::history::History::open(cache.path()),
             programs,
             pages: Pool::new(1 << 20),
             session_bytes_max: None,
@@ -118,7 +125,7 @@ impl Fixture {
             uid: 1,
             user: "ada".into(),
             name: name.into(),
-            memory_max: 0,
+            terms: Terms::default(),
         };
         Session::start(&self.host, adopt, theirs);
         let segment = Segment::create(1 << 16, false).expect("memory");
@@ -162,6 +169,15 @@ impl Fixture {
             assert!(Instant::now() < deadline, "the condition never came true");
             std::thread::yield_now();
         }
+    }
+
+    /// Sessions whose next operation waits for the engine.
+    fn waiting(&self) -> usize {
+        let mut waiting = 0;
+        self.host.scheduling.each(|session, _, engine, _| {
+            waiting += usize::from(engine.waits_since(session.id).is_some());
+        });
+        waiting
     }
 
     /// Moves the manual clock until so many iterations have run.
@@ -488,7 +504,7 @@ fn sessions_take_turns_whoever_asks_faster() {
     }
     fixture.until(|| fixture.sum(|account| u64::from(account.running)) == 2);
     modest.execute(1, 1, &[1], 10);
-    fixture.until(|| fixture.sum(|account| u64::from(account.waiting_since.is_some())) == 2);
+    fixture.until(|| fixture.waiting() == 2);
     // Whatever was granted may not have reached the device yet, so time moves until it has.
     let iterations = |fixture: &Fixture| {
         let mut each = Vec::new();
@@ -731,7 +747,7 @@ fn a_quiet_session_that_is_asked_to_leave_twice_in_a_row_leaves_twice() {
         job.execute(1, 1, &[1], 10);
         job.flush();
     }
-    fixture.until(|| fixture.sum(|account| account.waiting_since.is_some().into()) == 2);
+    fixture.until(|| fixture.waiting() == 2);
     fixture.run_until(5);
 }
 
@@ -743,7 +759,7 @@ fn a_launch_that_the_device_has_no_room_for_is_tried_again_with_more() {
         host_bytes: 8 << 20,
         user_max: None,
     };
-    let mut fixture = Fixture::of(Clock::Real, room);
+    let mut fixture = Fixture::on(1 << 20, Clock::Real, room);
     let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
     for job in [&mut one, &mut two] {
         let holds = "name: hold; params: f32[4]; outputs: f32[200000]";

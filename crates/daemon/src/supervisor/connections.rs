@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use salus_channel::Outbox;
-use salus_wire::{Error, FromService, Refused};
+use salus_wire::{Error, FromService, Refused, Terms};
 
 use super::greeting::{Greeting, Peer};
 
@@ -45,7 +45,7 @@ pub(super) enum Stage {
     Waiting {
         protocol: u32,
         name: String,
-        memory_max: u64,
+        terms: Terms,
     },
     /// A command that waits for the device host's report.
     Reporting { request: u64 },

@@ -186,7 +186,7 @@ fn garbage(why: &str) -> Progress {
 mod tests {
     use std::io::Write;
 
-    use salus_wire::{Message, Request, encode_frame};
+    use salus_wire::{Message, Request, Terms, encode_frame};
 
     use super::*;
 
@@ -202,7 +202,7 @@ mod tests {
             protocol_max: max,
             version: "0.1.0".into(),
             name: "train.py".into(),
-            memory_max: 0,
+            terms: Terms::default(),
         }
         .into()
     }

@@ -3,7 +3,11 @@
 use std::time::Instant;
 
 use rustix::event::PollFlags;
-use salus_wire::{Adopt, Answer, Command, FromService, Hello, Limit, Report, Request, limits};
+use salus_engine::Policy;
+use salus_wire::{
+    Adopt, Answer, Change, Changed, Command, FromService, Hello, Ordered, Report, Request, ToHost,
+    limits,
+};
 
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
@@ -89,9 +93,7 @@ impl Supervisor {
 
     fn on_hello(&mut self, id: u64, hello: Hello, protocol: u32, now: Instant) {
         let Hello {
-            mut name,
-            memory_max,
-            ..
+            mut name, terms, ..
         } = hello;
         if name.trim().is_empty() {
             name = "unnamed".into();
@@ -120,7 +122,7 @@ impl Supervisor {
             let waiting = Stage::Waiting {
                 protocol,
                 name,
-                memory_max,
+                terms,
             };
             connection.enter(waiting, now);
         }
@@ -144,7 +146,7 @@ impl Supervisor {
             let Stage::Waiting {
                 protocol,
                 name,
-                memory_max,
+                terms,
             } = connection.stage
             else {
                 continue;
@@ -161,7 +163,7 @@ impl Supervisor {
                     uid,
                     user: user.clone(),
                     name: name.clone(),
-                    memory_max,
+                    terms,
                 },
                 Some(connection.stream.into()),
             );
@@ -179,32 +181,14 @@ impl Supervisor {
                 .connections
                 .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));
         }
-        match command.request {
-            Request::Report => self.on_report(id, now),
+        match &command.request {
+            Request::Report => {
+                self.have_host(id, now, |request| ToHost::from(Report { request }));
+            }
             Request::Stop => self.on_stop(id, now),
             Request::Hold => self.on_hold(id, now),
-            Request::Limit {
-                session,
-                memory_max,
-            } => self.on_limit(id, session, memory_max, now),
-        }
-    }
-
-    fn on_report(&mut self, id: u64, now: Instant) {
-        match &mut self.host {
-            Some(host) if host.is_open() => {
-                self.last_request += 1;
-                let request = self.last_request;
-                host.send(Report { request }, None);
-                if let Some(connection) = self.connections.get(id) {
-                    connection.enter(Stage::Reporting { request }, now);
-                }
-            }
-            Some(host) if host.description().is_some() => {
-                self.report(id, Err("not answering"), now);
-            }
-            Some(_) => self.report(id, Err("starting"), now),
-            None => self.report(id, Err("starting again"), now),
+            Request::Change { session, change } => self.on_change(id, *session, *change, now),
+            Request::Policy { name } => self.on_policy(id, name, now),
         }
     }
 
@@ -223,9 +207,9 @@ impl Supervisor {
         }
     }
 
-    /// Its owner and those who rule the service may change what a session may hold.
-    fn on_limit(&mut self, id: u64, session: u64, memory_max: u64, now: Instant) {
-        let Some(Peer { uid, .. }) = self.connections.get(id).map(|c| c.peer) else {
+    /// Its owner and those who rule the service may change how a session is treated.
+    fn on_change(&mut self, id: u64, session: u64, change: Change, now: Instant) {
+        let Some(Peer { pid, uid }) = self.connections.get(id).map(|c| c.peer) else {
             return;
         };
         let refused = match self.sessions.get(&session) {
@@ -233,30 +217,79 @@ impl Supervisor {
                 code::INVALID_ARGUMENT,
                 format!("there is no session {session}; `salus ps` shows those that are open"),
             )),
-            Some(card) if self.gate.rules(uid) || card.user == name_of(uid) => None,
-            Some(card) => Some(refusal(
+            Some(card) if !self.gate.rules(uid) && card.user != name_of(uid) => Some(refusal(
                 code::PERMISSION_DENIED,
                 format!("{} is not {}'s", card.label(session), name_of(uid)),
             )),
+            Some(_) if change == Change::Weight(0) => Some(refusal(
+                code::INVALID_ARGUMENT,
+                "a weight of 0 would never run; the least is 1",
+            )),
+            Some(card) => {
+                let by = format!("{} (pid {pid})", name_of(uid));
+                let label = card.label(session);
+                log::info(format_args!("{label} is changed by {by}: {change:?}"));
+                None
+            }
         };
         if let Some(error) = refused {
             return self.connections.refuse(id, error);
         }
+        self.have_host(id, now, |request| {
+            ToHost::from(Changed {
+                request,
+                session,
+                change,
+            })
+        });
+    }
+
+    /// Those who rule the service may change the order for all.
+    fn on_policy(&mut self, id: u64, name: &str, now: Instant) {
+        let Some(Peer { pid, uid }) = self.connections.get(id).map(|c| c.peer) else {
+            return;
+        };
+        if Policy::named(name).is_none() {
+            let names: Vec<&str> = Policy::ALL.iter().map(|policy| policy.name()).collect();
+            let why = format!(
+                "there is no policy `{name}`; there are {}",
+                names.join(", ")
+            );
+            return self
+                .connections
+                .refuse(id, refusal(code::INVALID_ARGUMENT, why));
+        }
+        if !self.gate.rules(uid) {
+            let owner = name_of(self.gate.owner());
+            let why = format!("only {owner} and root may change the policy of this service");
+            return self
+                .connections
+                .refuse(id, refusal(code::PERMISSION_DENIED, why));
+        }
+        let by = format!("{} (pid {pid})", name_of(uid));
+        log::info(format_args!("the policy is {name} from now on, says {by}"));
+        // A device host that has to be started again goes on with it.
+        self.service.host.policy = name.to_owned();
+        let policy = name.to_owned();
+        self.have_host(id, now, |request| ToHost::from(Ordered { request, policy }));
+    }
+
+    /// Sends the device host something that it answers with a report.
+    fn have_host(&mut self, id: u64, now: Instant, message: impl FnOnce(u64) -> ToHost) {
         match &mut self.host {
             Some(host) if host.is_open() => {
                 self.last_request += 1;
                 let request = self.last_request;
-                let limit = Limit {
-                    request,
-                    session,
-                    memory_max,
-                };
-                host.send(limit, None);
+                host.send(message(request), None);
                 if let Some(connection) = self.connections.get(id) {
                     connection.enter(Stage::Reporting { request }, now);
                 }
             }
-            _ => self.report(id, Err("not answering"), now),
+            Some(host) if host.description().is_some() => {
+                self.report(id, Err("not answering"), now);
+            }
+            Some(_) => self.report(id, Err("starting"), now),
+            None => self.report(id, Err("starting again"), now),
         }
     }
 

@@ -10,7 +10,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use salus_channel::{Inbox, send_all};
-use salus_wire::{Command, Error, FromService, Hello, Request, ToService, Welcome, encode_frame};
+use salus_wire::{
+    Change, Command, Error, FromService, Hello, Request, Terms, ToService, Welcome, encode_frame,
+};
 use serde_json::Value;
 
 use super::*;
@@ -101,7 +103,7 @@ impl Running {
             protocol_max: 1,
             version: "test".into(),
             name: name.into(),
-            memory_max: 0,
+            terms: Terms::default(),
         };
         send_all(&stream, &ToService::from(hello), None).expect("it reads");
         stream
@@ -230,31 +232,44 @@ fn stop_names_the_sessions_that_were_open() {
 }
 
 #[test]
-fn what_a_session_may_hold_is_changed_by_its_number() {
+fn a_session_is_changed_by_its_number_and_the_policy_by_its_name() {
     let service = start("works").until_ready();
     let job = service.job("train.py");
     let session = welcome(&job).session;
-    let limit = |session| Request::Limit {
-        session,
-        memory_max: 4096,
-    };
-    service.command(limit(session));
+    let change = |session, change| Request::Change { session, change };
+    let policy = |name: &str| Request::Policy { name: name.into() };
+    service.command(change(session, Change::MemoryMax(4096)));
+    service.command(policy("srtf"));
     let report = service.report();
     assert_eq!(
         report["events"][0],
-        format!("session {session} may hold 4096")
+        format!("session {session}: MemoryMax(4096)")
     );
-    let stranger = service.connect();
-    let command = Command {
-        protocol_min: 1,
-        protocol_max: 1,
-        request: limit(77),
+    assert_eq!(report["events"][1], "policy srtf");
+    let refused = |request| {
+        let stranger = service.connect();
+        let command = Command {
+            protocol_min: 1,
+            protocol_max: 1,
+            request,
+        };
+        send_all(&stranger, &ToService::from(command), None).expect("it reads");
+        refusal_of(&stranger).message
     };
-    send_all(&stranger, &ToService::from(command), None).expect("it reads");
     assert_eq!(
-        refusal_of(&stranger).message,
+        refused(change(77, Change::Pause)),
         "there is no session 77; `salus ps` shows those that are open"
     );
+    assert_eq!(
+        refused(change(session, Change::Weight(0))),
+        "a weight of 0 would never run; the least is 1"
+    );
+    assert_eq!(
+        refused(policy("fairr")),
+        "there is no policy `fairr`; there are exclusive, fifo, srtf, pack, fair, priority, las, \
+         deadline"
+    );
+    assert_eq!(service.report()["events"].as_array().map(Vec::len), Some(2));
     service.stop();
 }
 
@@ -291,7 +306,7 @@ fn a_job_of_another_version_is_refused_with_both_ranges() {
         protocol_max: 6,
         version: "9.9".into(),
         name: "x".into(),
-        memory_max: 0,
+        terms: Terms::default(),
     };
     send_all(&stream, &ToService::from(hello), None).expect("it reads");
     let error = refusal_of(&stream);
@@ -451,7 +466,7 @@ fn what_follows_the_first_frame_reaches_the_device_host() {
         protocol_max: 1,
         version: "test".into(),
         name: "echo".into(),
-        memory_max: 0,
+        terms: Terms::default(),
     };
     let mut bytes = Vec::new();
     encode_frame(&ToService::from(hello), 1, 0, &mut bytes);

@@ -121,13 +121,17 @@ fn listen(control: &Control, mute: bool) {
                     json: json.to_string(),
                 });
             }
-            (ToHost::Limit(limit), _) => {
-                events.push(format!(
-                    "session {} may hold {}",
-                    limit.session, limit.memory_max
-                ));
+            (ToHost::Changed(changed), _) => {
+                events.push(format!("session {}: {:?}", changed.session, changed.change));
                 control.send(Reported {
-                    request: limit.request,
+                    request: changed.request,
+                    json: "{}".into(),
+                });
+            }
+            (ToHost::Ordered(ordered), _) => {
+                events.push(format!("policy {}", ordered.policy));
+                control.send(Reported {
+                    request: ordered.request,
                     json: "{}".into(),
                 });
             }

@@ -1,0 +1,9 @@
+//! FIFO: jobs in order of arrival; a later one runs while the earlier ones are not ready.
+
+use super::{Facts, Rank};
+
+pub(super) const WHAT: &str = "jobs in order of arrival; later ones fill the gaps";
+
+pub(super) fn rank(facts: &Facts<'_>) -> Rank {
+    Rank::pair(facts.session.0, 0)
+}
