@@ -330,6 +330,10 @@ impl Device for ScriptedDevice {
         array.bytes
     }
 
+    fn shares_programs(&self) -> bool {
+        true
+    }
+
     fn memory_use(&self) -> Option<MemoryUse> {
         Some(MemoryUse {
             bytes: self.used_bytes(),

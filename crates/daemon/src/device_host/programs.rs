@@ -1,4 +1,5 @@
-//! Programs: found loaded, found on disk, or compiled; shared by all sessions.
+//! Programs: found loaded, found on disk, or compiled; shared by all sessions where the device allows
+//! it, else loaded for each.
 //!
 //! A few threads load and compile, so that a session's thread goes on starting iterations while its
 //! job waits for a program. Requests for one key meet in one compilation.
@@ -184,33 +185,50 @@ impl<D: Device> Programs<D> {
                 }
             };
             drop(state);
-            let result = self.obtain(&key, &source).map(Arc::new);
+            let obtained = self.obtain(&key, &source);
+            let shares = self.device.shares_programs();
             let mut state = self.state.lock().expect("no panic under this lock");
-            if let Ok(program) = &result {
+            if let Ok((_, program)) = &obtained
+                && shares
+            {
                 state.uses += 1;
                 let last_use = state.uses;
                 let program = Arc::clone(program);
                 state.loaded.insert(key, Loaded { program, last_use });
                 state.forget_unused(self.limits);
             }
-            let answers = state.pending.remove(&key).unwrap_or_default();
+            let mut answers = state.pending.remove(&key).unwrap_or_default();
             drop(state);
+            if let (Ok((stored, _)), false) = (&obtained, shares) {
+                // All but one get a program of their own.
+                while answers.len() > 1
+                    && let Some(answer) = answers.pop()
+                {
+                    answer(self.load(&key, stored).map(Arc::new));
+                }
+            }
+            let result = obtained.map(|(_, program)| program);
             for answer in answers {
                 answer(result.clone());
             }
         }
     }
 
-    fn obtain(&self, key: &Key, source: &Source) -> Result<Program<D>, Error> {
+    /// The program as it is stored, and loaded once.
+    fn obtain(
+        &self,
+        key: &Key,
+        source: &Source,
+    ) -> Result<(StoredProgram, Arc<Program<D>>), Error> {
         if let Some(stored) = self.disk.get(key)
-            && let Ok(program) = self.load(key, stored)
+            && let Ok(program) = self.load(key, &stored)
         {
             self.state
                 .lock()
                 .expect("no panic under this lock")
                 .counts
                 .found_on_disk += 1;
-            return Ok(program);
+            return Ok((stored, Arc::new(program)));
         }
         let stored = self
             .compilers
@@ -221,10 +239,11 @@ impl<D: Device> Programs<D> {
             .expect("no panic under this lock")
             .counts
             .compiled += 1;
-        self.load(key, stored)
+        let program = self.load(key, &stored)?;
+        Ok((stored, Arc::new(program)))
     }
 
-    fn load(&self, key: &Key, stored: StoredProgram) -> Result<Program<D>, Error> {
+    fn load(&self, key: &Key, stored: &StoredProgram) -> Result<Program<D>, Error> {
         let mut bytes = Vec::new();
         stored.signature.put(&mut bytes);
         let blob = salus_channel::blob(&bytes).map_err(|e| Error {
@@ -241,8 +260,8 @@ impl<D: Device> Programs<D> {
             .collect();
         let loaded_bytes = stored.executable.len() as u64 * LOADED_TIMES;
         let compiled = Compiled {
-            executable: stored.executable,
-            signature: stored.signature,
+            executable: stored.executable.clone(),
+            signature: stored.signature.clone(),
         };
         let loaded = self.device.load(&compiled)?;
         let mut signature = compiled.signature;
