@@ -58,7 +58,7 @@ impl Engine {
             self.wake_at = self.residency.next(claimant);
         }
         let at_work = |id: &SessionId, s: &Session| {
-            let asks = s.request.is_some() && !self.is_held(*id);
+            let asks = s.request.is_some() && !self.is_held(*id, s);
             *id != claimant && (!asks || s.account.running > 0)
         };
         let hope = self.wake_at.is_some()
@@ -152,12 +152,13 @@ impl Engine {
         let Some(request) = asked(claimant) else {
             return true;
         };
+        let order = self.order_of(claimant);
         let own = self.session(claimant).lane.0 as usize;
         let with = with.and_then(|id| Some((self.session(id).lane.0 as usize, asked(id)?.demand)));
         let mut kept = request.demand.new_bytes + request.demand.absent_bytes;
         kept += with.map_or(0, |(_, demand)| demand.new_bytes + demand.absent_bytes);
         for (index, lane) in self.lanes.iter().enumerate() {
-            let mut size = lane.size_since(self.claimed_at, request.order);
+            let mut size = lane.size_since(self.claimed_at, order);
             if index == own {
                 size = size.max(request.demand.scratch_bytes());
             }

@@ -18,12 +18,12 @@ use crate::accounts::{Account, State};
 use crate::lanes::{LaneState, Waiting};
 use crate::ledger::{Ledger, Room};
 use crate::pairing::Pairing;
-use crate::policies::{Facts, PATIENCE, Policy, Rank};
+use crate::policies::{Policy, Rank};
 use crate::progress::{Estimates, Progress};
 use crate::residency::{Place, Residency};
 use crate::shares::Share;
 use crate::time::{Duration, Time};
-use crate::{Decision, Demand, Event, Kind, Lane, Program, Refusal, SessionId, Wishes};
+use crate::{Decision, Demand, Event, Lane, Program, Refusal, SessionId, Wishes};
 
 #[derive(Debug)]
 pub struct Engine {
@@ -35,14 +35,12 @@ pub struct Engine {
     pub(crate) width: usize,
     /// Requests that need no lane, in order.
     pub(crate) arrays: BTreeMap<Order, Waiting>,
-    /// Queued requests that have not waited for long, by age.
-    ages: BTreeMap<u64, SessionId>,
+    /// Queued requests that have not waited for long, by age, each with when it was ready.
+    pub(crate) ages: BTreeMap<u64, (SessionId, Time)>,
     /// How many sessions that may run there are of each of the policy's classes.
-    classes: BTreeMap<u8, u32>,
+    pub(crate) classes: BTreeMap<u8, u32>,
     /// Under a policy that serves one session only: that one.
     pub(crate) owner: Option<SessionId>,
-    /// Virtual time of what was started last; it never goes back.
-    clock: u128,
     pub(crate) estimates: Estimates,
     pub(crate) pairing: Pairing,
     pub(crate) residency: Residency,
@@ -88,7 +86,7 @@ pub(crate) struct Request {
     pub(crate) demand: Demand,
     pub(crate) ready_at: Time,
     /// It has waited so long that its age alone counts.
-    aged: bool,
+    pub(crate) aged: bool,
 }
 
 /// Who is served before whom.
@@ -113,7 +111,6 @@ impl Engine {
             ages: BTreeMap::new(),
             classes: BTreeMap::new(),
             owner: None,
-            clock: 0,
             estimates: Estimates::default(),
             pairing: Pairing::default(),
             residency: Residency::default(),
@@ -227,12 +224,7 @@ impl Engine {
                 session,
                 memory_max,
             } => self.ledger.set_memory_max(session, memory_max),
-            Event::Wished { session, wishes } => {
-                self.count(session, false);
-                self.session_mut(session).wishes = wishes;
-                self.count(session, true);
-                self.requeue(now, session);
-            }
+            Event::Wished { session, wishes } => self.wish(now, session, wishes),
             Event::Paused { session } => self.pause(now, session, true),
             Event::Resumed { session } => self.pause(now, session, false),
             Event::Compiling { session } => self.compiling(now, session, 1),
@@ -252,7 +244,7 @@ impl Engine {
     fn open(&mut self, now: Time, id: SessionId, wishes: Wishes) {
         let lane = self.emptiest_lane();
         self.lanes[lane.0 as usize].members += 1;
-        let session = Session {
+        let mut session = Session {
             account: Account::new(now),
             wishes,
             share: Share::default(),
@@ -269,6 +261,7 @@ impl Engine {
             paused: false,
             compiling: 0,
         };
+        session.share.moved(0, self.clock(&session));
         self.sessions.insert(id, session);
         self.count(id, true);
         self.choose_owner(now);
@@ -299,20 +292,18 @@ impl Engine {
             out.push(Decision::Refuse { session: id, why });
             return;
         }
-        let holding = *self.ledger.holding(id).expect("open sessions hold");
-        // Without arrays on the device it may go to any lane.
-        if holding.resident_bytes == 0 && self.session(id).account.running == 0 {
-            self.move_to(id, self.emptiest_lane());
+        if self.session(id).account.running == 0 {
+            let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
+            // Without arrays on the device it may go to any lane.
+            if resident == 0 {
+                self.move_to(id, self.emptiest_lane());
+            }
+            self.rejoin(now, id);
         }
         self.last_request += 1;
         let number = self.last_request;
-        let clock = self.clock;
         let session = self.session_mut(id);
         assert!(session.request.is_none(), "{id} was ready already");
-        if session.account.running == 0 {
-            let weight = session.wishes.weight;
-            session.share.ready(now, session.quiet_since, clock, weight);
-        }
         session.request = Some(Request {
             order: Order {
                 rank: Rank::FIRST,
@@ -382,7 +373,6 @@ impl Engine {
         session.quiet_since = now;
         self.requeue(now, id);
         self.replace(id);
-        self.restate(now, id);
         if let Some(next) = self.lanes[lane.0 as usize].head() {
             self.restate(now, next);
         }
@@ -418,13 +408,28 @@ impl Engine {
     }
 
     pub(crate) fn withdraw(&mut self, now: Time, id: SessionId) {
+        self.forget(id);
+        self.replace(id);
+        self.restate(now, id);
+    }
+
+    /// Nothing is to be done any more for the session's request.
+    pub(crate) fn forget(&mut self, id: SessionId) {
         self.dequeue(id);
         self.session_mut(id).request = None;
         if self.claim == Some(id) {
             self.claim = None;
         }
-        self.replace(id);
-        self.restate(now, id);
+    }
+
+    fn wish(&mut self, now: Time, id: SessionId, wishes: Wishes) {
+        self.count(id, false);
+        let before = self.clock(self.session(id));
+        self.session_mut(id).wishes = wishes;
+        let clock = self.clock(self.session(id));
+        self.session_mut(id).share.moved(before, clock);
+        self.count(id, true);
+        self.requeue(now, id);
     }
 
     fn pause(&mut self, now: Time, id: SessionId, paused: bool) {
@@ -432,6 +437,9 @@ impl Engine {
             self.count(id, false);
             self.session_mut(id).paused = paused;
             self.count(id, true);
+            if !paused {
+                self.rejoin(now, id);
+            }
             self.requeue(now, id);
             self.replace(id);
             self.choose_owner(now);
@@ -448,8 +456,14 @@ impl Engine {
         self.policy = policy;
         let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
         self.classes.clear();
+        for lane in &mut self.lanes {
+            lane.clocks = Default::default();
+            lane.shifts = Default::default();
+        }
         for &id in &ids {
             self.count(id, true);
+            // What another policy gave to some nobody owes to the others.
+            self.session_mut(id).share.restart();
         }
         self.owner = None;
         self.choose_owner(now);
@@ -495,134 +509,8 @@ impl Engine {
     }
 
     /// Whether anything of the session may be started now.
-    pub(crate) fn is_held(&self, id: SessionId) -> bool {
-        let others = self.policy.is_exclusive() && self.owner != Some(id);
-        others || self.session(id).paused
-    }
-
-    /// How many iterations a lane may have before one of this class: one runs and the next follows
-    /// without a gap, unless a session of a lower class could become ready meanwhile.
-    pub(crate) fn depth(&self, class: u8) -> usize {
-        let lowest = self.classes.first_key_value().map(|(class, _)| *class);
-        match lowest {
-            Some(lowest) if lowest < class => 1,
-            _ => crate::lanes::DEPTH,
-        }
-    }
-
-    /// Puts the request where it belongs, if it may be served.
-    fn enqueue(&mut self, now: Time, id: SessionId) {
-        let session = self.session(id);
-        if let Some(mut request) = session.request
-            && session.leaving.is_none()
-            && !session.queued
-            && !self.is_held(id)
-        {
-            let (order, class) = (self.rank(id, &request), self.class(id));
-            request.order = order;
-            let lane = session.lane;
-            let queue = self.queue(lane, &request.demand);
-            let waiting = Waiting::new(id, &request.demand, class);
-            let earlier = queue.insert(order, waiting);
-            assert!(earlier.is_none());
-            if !request.aged {
-                self.ages.insert(order.number, id);
-            }
-            let session = self.session_mut(id);
-            session.request = Some(request);
-            session.queued = true;
-        }
-        self.restate(now, id);
-    }
-
-    pub(crate) fn dequeue(&mut self, id: SessionId) {
-        let session = self.session_mut(id);
-        let lane = session.lane;
-        if std::mem::take(&mut session.queued)
-            && let Some(request) = session.request
-        {
-            let found = self.queue(lane, &request.demand).remove(&request.order);
-            assert!(found.is_some_and(|waiting| waiting.session == id));
-            self.ages.remove(&request.order.number);
-        }
-    }
-
-    /// What the order of the session's request is made of has changed.
-    pub(crate) fn requeue(&mut self, now: Time, id: SessionId) {
-        self.dequeue(id);
-        if self.is_held(id) && self.claim == Some(id) {
-            self.claim = None;
-        }
-        self.enqueue(now, id);
-    }
-
-    pub(crate) fn class(&self, id: SessionId) -> u8 {
-        self.policy.class(&self.session(id).wishes)
-    }
-
-    fn rank(&self, id: SessionId, request: &Request) -> Order {
-        let session = self.session(id);
-        let attained = session.account.device_time + session.share.pending();
-        let facts = Facts {
-            session: id,
-            wishes: &session.wishes,
-            ready_at: request.ready_at,
-            attained,
-            virtual_time: session.share.virtual_time(session.wishes.weight),
-            remaining: session.progress.remaining(session.wishes.work, attained),
-        };
-        let rank = match request.aged {
-            true => Rank::FIRST,
-            false => self.policy.rank(&facts),
-        };
-        Order {
-            rank,
-            number: request.order.number,
-        }
-    }
-
-    /// Whoever has waited long enough goes before all others.
-    pub(crate) fn heed_age(&mut self, now: Time) {
-        while let Some((_, &id)) = self.ages.first_key_value() {
-            let request = self.session_mut(id).request.as_mut();
-            let request = request.expect("who is queued asked");
-            if now - request.ready_at < PATIENCE {
-                break;
-            }
-            self.dequeue(id);
-            if let Some(request) = &mut self.session_mut(id).request {
-                request.aged = true;
-            }
-            self.enqueue(now, id);
-        }
-    }
-
-    /// When the next request will have waited long enough to go before others.
-    pub(crate) fn next_age(&self) -> Option<Time> {
-        let (_, &id) = self.ages.first_key_value()?;
-        let request = self.session(id).request.as_ref()?;
-        Some(request.ready_at + PATIENCE)
-    }
-
-    fn queue(&mut self, lane: Lane, demand: &Demand) -> &mut BTreeMap<Order, Waiting> {
-        let lane = &mut self.lanes[lane.0 as usize];
-        match demand.kind {
-            Kind::Array => &mut self.arrays,
-            Kind::Launch { .. } if demand.absent_bytes > 0 => &mut lane.absent,
-            Kind::Launch { .. } => &mut lane.resident,
-        }
-    }
-
-    /// The iteration that is charged to the session now.
-    pub(crate) fn expected(&self, program: Program) -> Duration {
-        let estimate = self.estimates.of(program);
-        estimate.map_or(Duration(0), |(median, _)| median)
-    }
-
-    pub(crate) fn advance_clock(&mut self, id: SessionId) {
-        let session = self.session(id);
-        let at = session.share.virtual_time(session.wishes.weight);
-        self.clock = self.clock.max(at);
+    pub(crate) fn is_held(&self, id: SessionId, session: &Session) -> bool {
+        session.paused || (self.policy.is_exclusive() && self.owner != Some(id))
     }
 
     /// The session goes to another lane; nothing of it is on the device or queued.
@@ -631,9 +519,12 @@ impl Engine {
         // The lane it is in counts it.
         let gain = self.lanes[from.0 as usize].members > self.lanes[lane.0 as usize].members + 1;
         if gain || from.0 as usize >= self.open_lanes() {
+            let before = self.clock(self.session(id));
             self.lanes[from.0 as usize].members -= 1;
             self.lanes[lane.0 as usize].members += 1;
             self.session_mut(id).lane = lane;
+            let clock = self.clock(self.session(id));
+            self.session_mut(id).share.moved(before, clock);
         }
     }
 
@@ -662,9 +553,8 @@ impl Engine {
     /// Puts the session where `residency` should find it.
     pub(crate) fn replace(&mut self, id: SessionId) {
         let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
-        let held = self.is_held(id);
-        let session = self.session_mut(id);
-        let waits = session.request.is_some() && !held;
+        let session = self.session(id);
+        let waits = session.request.is_some() && !self.is_held(id, session);
         let place = (resident > 0 && session.may_leave()).then(|| match waits {
             false => Place::Quiet {
                 since: session.quiet_since.max(session.stays_until),
@@ -673,8 +563,9 @@ impl Engine {
                 stays_until: session.stays_until,
             },
         });
-        let before = std::mem::replace(&mut session.place, place);
+        let before = session.place;
         if before != place {
+            self.session_mut(id).place = place;
             if let Some(before) = before {
                 self.residency.remove(id, before);
             }
@@ -694,7 +585,7 @@ impl Engine {
                 false => State::Turn,
             }
         } else if let Some(request) = &session.request {
-            let lacks = || self.need(id) > self.ledger.free_bytes();
+            let lacks = || session.need(&self.lanes) > self.ledger.free_bytes();
             if session.paused {
                 State::Paused
             } else if session.leaving.is_some() {
@@ -711,7 +602,9 @@ impl Engine {
         } else {
             State::Host
         };
-        self.session_mut(id).account.enter(now, state);
+        if state != session.account.state() {
+            self.session_mut(id).account.enter(now, state);
+        }
     }
 
     pub(crate) fn session(&self, id: SessionId) -> &Session {
@@ -734,5 +627,15 @@ impl Session {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
+    }
+
+    /// What its request takes beyond what is there.
+    pub(crate) fn need(&self, lanes: &[LaneState]) -> u64 {
+        let Some(request) = &self.request else {
+            return 0;
+        };
+        let demand = &request.demand;
+        let lane = &lanes[self.lane.0 as usize];
+        demand.new_bytes + demand.absent_bytes + lane.growth(demand.scratch_bytes())
     }
 }

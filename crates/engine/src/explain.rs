@@ -57,7 +57,7 @@ impl Engine {
         if session.paused {
             return Some(Why::Paused);
         }
-        if self.is_held(id) {
+        if self.is_held(id, session) {
             return Some(Why::Exclusive { owner: self.owner });
         }
         let (needs_bytes, free_bytes) = (self.need(id), self.ledger.free_bytes());
@@ -69,9 +69,9 @@ impl Engine {
                 first,
             });
         }
-        let (lane, class) = (&self.lanes[session.lane.0 as usize], self.class(id));
-        let ahead = lane.in_flight();
-        if request.demand.kind != Kind::Array && ahead >= self.depth(class) {
+        let lane = &self.lanes[session.lane.0 as usize];
+        let (ahead, depth) = (lane.in_flight(), self.depth(request.order.rank));
+        if request.demand.kind != Kind::Array && ahead >= depth {
             return Some(Why::Turn {
                 ahead: ahead as u32,
                 runs: lane.head(),

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::engine::Order;
+use crate::policies::CLASSES;
 use crate::time::{Duration, Time};
 use crate::{Demand, Kind, Program, SessionId};
 
@@ -25,8 +26,10 @@ pub(crate) struct LaneState {
     last_end: Time,
     /// Whose it was.
     last_session: Option<SessionId>,
-    /// What it ran, or what runs now.
+    /// What it ran.
     last_program: Option<Program>,
+    /// Since when it ran nothing but what runs now.
+    same_since: Time,
     /// How long the lane had something to run, until `last_end`.
     busy: Duration,
     /// The largest scratch of `iterations`.
@@ -35,6 +38,10 @@ pub(crate) struct LaneState {
     /// of two: they may go ahead where the others must wait for room.
     pub(crate) resident: BTreeMap<Order, Waiting>,
     pub(crate) absent: BTreeMap<Order, Waiting>,
+    /// Virtual time of what was started last, by the policy's class; it never goes back.
+    pub(crate) clocks: [u128; CLASSES],
+    /// Is added to virtual times where they are compared with those of other lanes.
+    pub(crate) shifts: [u128; CLASSES],
     /// Sessions whose arrays live here.
     pub(crate) members: u32,
 }
@@ -43,8 +50,6 @@ pub(crate) struct LaneState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting {
     pub(crate) session: SessionId,
-    /// Of the session, by the policy.
-    pub(crate) class: u8,
     /// `None` if it needs no lane.
     pub(crate) program: Option<Program>,
     array_bytes: u64,
@@ -52,14 +57,13 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn new(session: SessionId, demand: &Demand, class: u8) -> Self {
+    pub(crate) fn new(session: SessionId, demand: &Demand) -> Self {
         let program = match demand.kind {
             Kind::Launch { program, .. } => Some(program),
             Kind::Array => None,
         };
         Self {
             session,
-            class,
             program,
             array_bytes: demand.new_bytes + demand.absent_bytes,
             scratch_bytes: demand.scratch_bytes(),
@@ -76,12 +80,14 @@ impl Waiting {
 pub(crate) struct Iteration {
     pub(crate) session: SessionId,
     pub(crate) program: Program,
-    /// Of its request when it was started.
+    /// Of its request when it was started, among those of all lanes.
     pub(crate) order: Order,
     /// How many had been started then, with this one.
     pub(crate) nth: u64,
     pub(crate) started_at: Time,
     pub(crate) scratch_bytes: u64,
+    /// It is measured: nothing should run beside it.
+    pub(crate) alone: bool,
     /// What it was charged with when it was started.
     pub(crate) expected: Duration,
     /// How long the other lanes had been busy, all together, when it began.
@@ -129,12 +135,18 @@ impl LaneState {
         self.iterations.front_mut()
     }
 
-    /// What runs here, or ran last.
-    pub(crate) fn last_program(&self) -> Option<Program> {
-        match self.iterations.front() {
-            Some(running) => Some(running.program),
-            None => self.last_program,
-        }
+    /// What was handed to it; the first of them runs.
+    pub(crate) fn iterations(&self) -> impl Iterator<Item = &Iteration> {
+        self.iterations.iter()
+    }
+
+    fn runs(&self) -> Option<Program> {
+        self.iterations.front().map(|i| i.program)
+    }
+
+    /// What runs here, if nothing else did since then.
+    pub(crate) fn runs_since(&self, then: Time) -> Option<Program> {
+        self.runs().filter(|_| self.same_since <= then)
     }
 
     /// How long the lane had something to run, until now.
@@ -152,9 +164,9 @@ impl LaneState {
 
     /// What its size would be if only those were in it that were started after the `nth` iteration
     /// and are later in order than `order`.
-    pub(crate) fn size_since(&self, nth: u64, order: Order) -> u64 {
+    pub(crate) fn size_since(&self, nth: u64, order: Option<Order>) -> u64 {
         let since = self.iterations.iter();
-        let since = since.filter(|i| i.nth > nth && i.order > order);
+        let since = since.filter(|i| i.nth > nth && Some(i.order) > order);
         since.map(|i| i.scratch_bytes).max().unwrap_or(0)
     }
 
@@ -162,6 +174,9 @@ impl LaneState {
     pub(crate) fn start(&mut self, iteration: Iteration) -> (u64, u64) {
         let before = self.size_bytes;
         self.size_bytes = before.max(iteration.scratch_bytes);
+        if self.iterations.is_empty() && self.last_program != Some(iteration.program) {
+            self.same_since = iteration.started_at;
+        }
         self.iterations.push_back(iteration);
         (before, self.size_bytes)
     }
@@ -177,6 +192,9 @@ impl LaneState {
         let before = self.last_session.replace(session);
         let switched = before.is_some_and(|before| before != session);
         self.last_program = Some(iteration.program);
+        if self.runs() != self.last_program {
+            self.same_since = now;
+        }
         let size = self.size_bytes;
         let scratch = self.iterations.iter().map(|i| i.scratch_bytes);
         self.size_bytes = scratch.max().unwrap_or(0);

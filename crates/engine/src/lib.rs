@@ -12,6 +12,7 @@ mod engine;
 mod explain;
 mod lanes;
 mod ledger;
+mod order;
 mod pairing;
 mod policies;
 mod progress;

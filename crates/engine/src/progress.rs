@@ -3,10 +3,12 @@
 //! The time of a program's iterations is the median of its last runs. What remains of a session is
 //! known from its user (so many iterations, or so much time), else from what earlier sessions with
 //! the same programs came to, else not at all. Whoever exceeds what was expected is taken to need as
-//! much again as it has exceeded it by: a wrong estimate costs others little.
+//! much again as it has exceeded it by, and whoever had twice as much, as long again as it had: a
+//! wrong estimate costs others little (measured in `tests/policies.rs`).
 
 use std::collections::BTreeMap;
 
+use crate::policies::las;
 use crate::time::Duration;
 use crate::{Program, Work};
 
@@ -32,36 +34,45 @@ pub struct Estimates {
 #[derive(Debug)]
 struct Runs {
     /// The last ones, in a ring.
-    times: Vec<Duration>,
+    times: [Duration; SAMPLES],
     count: u64,
     last_use: u64,
+}
+
+impl Runs {
+    fn quartile(&self, nth: usize) -> Duration {
+        let mut times = self.times;
+        let known = &mut times[..SAMPLES.min(self.count as usize)];
+        known.sort_unstable();
+        known[known.len() * nth / 4]
+    }
 }
 
 impl Estimates {
     /// Median, and the spread between the lower and the upper quartile.
     pub fn of(&self, program: Program) -> Option<(Duration, Duration)> {
-        let mut times = self.programs.get(&program)?.times.clone();
-        times.sort_unstable();
-        let at = |part: usize| times.get(times.len() * part / 4).copied();
-        Some((at(2)?, Duration(at(3)?.0 - at(1)?.0)))
+        let runs = self.programs.get(&program)?;
+        let spread = Duration(runs.quartile(3).0 - runs.quartile(1).0);
+        Some((runs.quartile(2), spread))
+    }
+
+    pub(crate) fn median(&self, program: Program) -> Option<Duration> {
+        let runs = self.programs.get(&program)?;
+        Some(runs.quartile(2))
     }
 
     pub(crate) fn ran(&mut self, program: Program, took: Duration) {
         self.uses += 1;
         let last_use = self.uses;
         let runs = self.programs.entry(program).or_insert_with(|| Runs {
-            times: Vec::with_capacity(SAMPLES),
+            times: [Duration(0); SAMPLES],
             count: 0,
             last_use,
         });
         self.by_use.remove(&runs.last_use);
         runs.last_use = last_use;
         self.by_use.insert(last_use, program);
-        let place = runs.count as usize % SAMPLES;
-        match runs.times.get_mut(place) {
-            Some(oldest) => *oldest = took,
-            None => runs.times.push(took),
-        }
+        runs.times[runs.count as usize % SAMPLES] = took;
         runs.count += 1;
         if self.programs.len() > PROGRAMS
             && let Some((_, oldest)) = self.by_use.pop_first()
@@ -75,6 +86,8 @@ impl Estimates {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     counted: BTreeMap<Program, Counted>,
+    /// What all its iterations took.
+    time: Duration,
     /// The program that has taken most of the session's time.
     main: Option<Program>,
     /// What sessions like it came to, if any were seen.
@@ -89,6 +102,7 @@ struct Counted {
 
 impl Progress {
     pub(crate) fn ran(&mut self, program: Program, took: Duration) {
+        self.time = self.time + took;
         if self.counted.len() >= COUNTED && !self.counted.contains_key(&program) {
             return;
         }
@@ -113,7 +127,7 @@ impl Progress {
     pub(crate) fn remaining(&self, wish: Option<Work>, attained: Duration) -> Option<Duration> {
         let total = match wish {
             Some(Work::Time(total)) => Some(total),
-            Some(Work::Iterations(iterations)) => self.total_of(iterations, attained),
+            Some(Work::Iterations(iterations)) => self.total_of(iterations),
             None => None,
         };
         total
@@ -122,13 +136,10 @@ impl Progress {
     }
 
     /// What so many iterations come to, with all that runs around them.
-    fn total_of(&self, iterations: u64, attained: Duration) -> Option<Duration> {
+    fn total_of(&self, iterations: u64) -> Option<Duration> {
         let main = self.main_counted().filter(|main| main.runs >= REPEATED)?;
-        let rest = iterations.saturating_sub(main.runs);
-        let each = attained.0 / main.runs;
-        Some(Duration(
-            attained.0.saturating_add(each.saturating_mul(rest)),
-        ))
+        let each = self.time.0 / main.runs;
+        Some(Duration(each.saturating_mul(iterations)))
     }
 }
 
@@ -138,6 +149,8 @@ fn left_of(total: Duration, attained: Duration) -> Duration {
     match exceeded {
         0 => Duration(left),
         // Not nothing, or it would be first of all the moment it proves wrong.
-        _ => Duration(exceeded.max(total.0 / 8)),
+        _ if exceeded < total.0 => Duration(exceeded.max(total.0 / 8)),
+        // In steps, or two of the kind would take turns at every iteration.
+        _ => las::level(attained),
     }
 }

@@ -7,13 +7,21 @@
 
 use std::ops::Bound;
 
-use crate::engine::{Engine, Order, Session};
+use crate::engine::{Engine, Order};
 use crate::lanes::{Ended, Iteration, Waiting};
 use crate::time::{Duration, Time};
 use crate::{Decision, Kind, Lane, SessionId};
 
 /// How many later requests are looked at for one that fits where the first does not.
 const LOOK_BACK: usize = 16;
+
+/// A request in the queue of a lane.
+pub(crate) struct Placed<'a> {
+    pub(crate) lane: usize,
+    /// Among those of all lanes.
+    pub(crate) order: Order,
+    pub(crate) waiting: &'a Waiting,
+}
 
 impl Engine {
     pub(crate) fn schedule(&mut self, now: Time, out: &mut Vec<Decision>) {
@@ -55,68 +63,61 @@ impl Engine {
 
     /// The first request in order that has a place in its lane.
     pub(crate) fn first(&self, now: Time) -> Option<SessionId> {
-        let heads = self.lanes.iter().enumerate().flat_map(|(index, lane)| {
-            let heads = [
-                lane.resident.first_key_value(),
-                lane.absent.first_key_value(),
-            ];
-            let heads = heads.into_iter().flatten();
-            heads.filter(move |(_, waiting)| self.has_place(now, index, waiting))
-        });
-        heads
-            .chain(self.arrays.first_key_value())
-            .min_by_key(|(order, _)| **order)
-            .map(|(_, waiting)| waiting.session)
+        let array = self.arrays.first_key_value();
+        let mut first = array.map(|(order, waiting)| (*order, waiting.session));
+        if self.policy.packs() {
+            let launch = self.first_that_helps(now);
+            first = launch.into_iter().chain(first).min();
+        } else {
+            for head in self.heads() {
+                if first.is_none_or(|(order, _)| head.order < order) {
+                    first = Some((head.order, head.waiting.session));
+                }
+            }
+        }
+        first.map(|(_, session)| session)
     }
 
-    /// Whether the lane may be handed this request now.
-    fn has_place(&self, now: Time, index: usize, waiting: &Waiting) -> bool {
-        let in_flight = self.lanes[index].in_flight();
-        if in_flight >= self.depth(waiting.class) {
-            return false;
-        }
-        let Some(program) = waiting.program.filter(|_| self.policy.packs()) else {
-            return true;
-        };
-        // Beside what runs in the others only if that helps both.
-        let others = self.lanes.iter().enumerate();
-        let mut busy = others.filter(|(other, lane)| *other != index && lane.in_flight() > 0);
-        busy.all(|(_, lane)| {
-            let other = lane.last_program();
-            other.is_none_or(|other| self.pairing.together(now, program, other))
+    /// The first requests of each lane that has a place for them, whatever runs in the others.
+    pub(crate) fn heads(&self) -> impl Iterator<Item = Placed<'_>> {
+        let lanes = self.lanes.iter().enumerate();
+        let lanes = lanes.filter(|(_, lane)| !lane.is_full());
+        lanes.flat_map(move |(index, lane)| {
+            let resident = lane.resident.first_key_value();
+            let heads = [resident, lane.absent.first_key_value()];
+            heads
+                .into_iter()
+                .flatten()
+                .filter_map(move |(order, waiting)| {
+                    (lane.in_flight() < self.depth(order.rank)).then(|| Placed {
+                        lane: index,
+                        order: self.among_all(index, *order),
+                        waiting,
+                    })
+                })
         })
     }
 
     /// Which of two is served before the other.
     pub(crate) fn earlier(&self, claim: Option<SessionId>, other: SessionId) -> Option<SessionId> {
-        let order = |id: SessionId| self.session(id).request.map(|r| r.order);
         match claim {
-            Some(claimant) if order(claimant) <= order(other) => claim,
+            Some(claimant) if self.order_of(claimant) <= self.order_of(other) => claim,
             _ => Some(other),
         }
     }
 
     /// What the session's request takes beyond what is there.
     pub(crate) fn need(&self, id: SessionId) -> u64 {
-        let session = self.session(id);
-        let Some(request) = &session.request else {
-            return 0;
-        };
-        let demand = &request.demand;
-        let lane = &self.lanes[session.lane.0 as usize];
-        demand.new_bytes + demand.absent_bytes + lane.growth(demand.scratch_bytes())
+        self.session(id).need(&self.lanes)
     }
 
     pub(crate) fn start(&mut self, now: Time, id: SessionId, out: &mut Vec<Decision>) {
-        let Session {
-            request: Some(request),
-            ..
-        } = self.session(id)
-        else {
+        let request = self.session(id).request.as_ref();
+        let demand = request.map(|request| request.demand);
+        let Some((order, demand)) = self.order_of(id).zip(demand) else {
             panic!("{id} asked for nothing")
         };
-        let (order, demand) = (request.order, request.demand);
-        self.withdraw(now, id);
+        self.forget(id);
         let before = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
         self.ledger.take(
             id,
@@ -138,7 +139,7 @@ impl Engine {
         } = demand.kind
         {
             self.advance_clock(id);
-            let expected = self.expected(program);
+            let expected = self.estimates.median(program).unwrap_or(Duration(0));
             let session = self.session_mut(id);
             session.account.running += 1;
             session.share.started(expected);
@@ -151,6 +152,7 @@ impl Engine {
                 nth: self.starts,
                 started_at: now,
                 scratch_bytes,
+                alone: self.policy.packs() && self.pairing.wants_to_be_alone(now, program),
                 expected,
                 others_busy,
             });
@@ -182,18 +184,18 @@ impl Engine {
             return;
         }
         let overlap = Duration(others_busy.0.saturating_sub(ended.others_busy.0));
-        let others: Vec<_> = self
-            .lanes
-            .iter()
-            .enumerate()
-            .filter(|(index, _)| *index != lane.0 as usize)
-            .filter_map(|(_, other)| other.last_program())
-            .collect();
-        for other in others {
-            if overlap.0 >= took.0 / 10 * 9 {
-                self.pairing.ran_together(now, ended.program, other, took);
-            } else if overlap.0 <= took.0 / 20 {
-                self.pairing.ran_alone(now, ended.program, other, took);
+        if overlap.0 <= took.0 / 20 {
+            self.pairing.ran_alone(now, ended.program, took);
+            return;
+        }
+        self.pairing.ran_beside_others(now, ended.program);
+        if overlap.0 < took.0 / 10 * 9 {
+            return;
+        }
+        let others = self.lanes.iter().enumerate();
+        for (_, other) in others.filter(|(index, _)| *index != lane.0 as usize) {
+            if let Some(beside) = other.runs_since(ended.began + Duration(took.0 / 10)) {
+                self.pairing.ran_together(now, ended.program, beside, took);
             }
         }
     }
@@ -253,10 +255,14 @@ impl Engine {
         };
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let range = queue.range((from, Bound::Unbounded));
-        let (order, waiting) = range.take(LOOK_BACK - *looked).find(|(_, waiting)| {
+        let (order, waiting) = range.take(LOOK_BACK - *looked).find(|(order, waiting)| {
             *looked += 1;
-            let fits = waiting.need(size_bytes) <= left;
-            fits && (lane >= self.lanes.len() || self.has_place(now, lane, waiting))
+            let Some(state) = self.lanes.get(lane) else {
+                return waiting.need(0) <= left;
+            };
+            waiting.need(size_bytes) <= left
+                && state.in_flight() < self.depth(order.rank)
+                && self.helps(now, lane, order, waiting)
         })?;
         Some((*order, waiting.session))
     }

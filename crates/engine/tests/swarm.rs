@@ -104,6 +104,8 @@ struct World {
     random: Random,
     engine: Engine,
     policy: Policy,
+    /// Whether the policy is and was one that gives equal shares.
+    shares: bool,
     room: Room,
     now: u64,
     /// By time and number, so that the order is one.
@@ -113,6 +115,7 @@ struct World {
     /// When each lane has run what was handed to it.
     free_at: BTreeMap<u32, u64>,
     to_come: u64,
+    long: bool,
     /// Steps of a job.
     steps_max: u64,
     /// One in so many times that it acts, it dies.
@@ -139,17 +142,19 @@ impl World {
             host_bytes: unit * random.below(2_000),
             user_max: random.one_in(6).then(|| unit * (20 + random.below(400))),
         };
-        let lanes = 1 + random.below(4) as u32;
-        let width = 1 + random.below(u64::from(lanes)) as u32;
-        // A few that work for long show whom the policy lets wait, many are in each other's way.
-        let (to_come, steps_max, lives) = match random.below(10) {
-            0 => (2 + random.below(3), 1_000, 20_000),
-            _ => (2 + random.below(12), 40, 120),
+        // A few that always work show whom the policy lets wait; many are in each other's way.
+        let long = random.one_in(10);
+        let (to_come, steps_max, lives, lanes) = match long {
+            true => (3 + random.below(3), 1_000, 20_000, 2),
+            false => (2 + random.below(12), 40, 120, 4),
         };
+        let lanes = 1 + random.below(lanes) as u32;
+        let width = 1 + random.below(u64::from(lanes)) as u32;
         let policy = Policy::ALL[random.below(Policy::ALL.len() as u64) as usize];
         Self {
             engine: Engine::new(policy, room, lanes, width),
             policy,
+            shares: gives_shares(policy),
             room,
             random,
             now: 0,
@@ -158,6 +163,7 @@ impl World {
             jobs: BTreeMap::new(),
             free_at: BTreeMap::new(),
             to_come,
+            long,
             steps_max,
             lives,
             last_id: 0,
@@ -247,7 +253,7 @@ impl World {
             program,
             step: 1 + self.random.below(STEP_MAX),
             grows: self.random.one_in(3),
-            busy: self.random.one_in(2),
+            busy: self.long || self.random.one_in(2),
             opened_at: self.now,
             paused: false,
             compiling: false,
@@ -370,15 +376,15 @@ impl World {
     /// What is asked of the session, known of it and done with it from outside.
     fn users_act(&mut self, id: u64) {
         let session = SessionId(id);
-        if self.random.one_in(400) {
+        if self.random.one_in(3 * self.lives) {
             let policy = Policy::ALL[self.random.below(Policy::ALL.len() as u64) as usize];
             self.change(Event::Ordered { policy });
         }
-        if self.random.one_in(30) {
+        if self.random.one_in(self.lives / 4) {
             let wishes = self.wishes();
             self.tell(Event::Wished { session, wishes });
         }
-        if self.random.one_in(60) {
+        if self.random.one_in(self.lives / 2) {
             let total = Duration(self.random.below(20_000 * MS));
             self.tell(Event::Recalled { session, total });
         }
@@ -391,7 +397,7 @@ impl World {
             };
             self.tell(event);
         }
-        if !self.jobs[&id].paused && self.random.one_in(50) {
+        if !self.jobs[&id].paused && self.random.one_in(self.lives / 2) {
             self.change(Event::Paused { session });
             let after = self.random.below(3_000 * MS);
             self.later(after, id, Action::Resume);
@@ -409,7 +415,10 @@ impl World {
     fn change(&mut self, event: Event) {
         let before: Vec<u64> = self.held().collect();
         match event {
-            Event::Ordered { policy } => self.policy = policy,
+            Event::Ordered { policy } => {
+                self.policy = policy;
+                self.shares &= gives_shares(policy);
+            }
             Event::Paused { session } => self.job_mut(session.0).paused = true,
             Event::Resumed { session } => self.job_mut(session.0).paused = false,
             Event::Closed { session } => self.job_mut(session.0).gone = true,
@@ -644,11 +653,12 @@ impl World {
         }
     }
 
-    /// Whoever has waited for long and is older goes first: each needs those before it to run and to
-    /// leave.
+    /// Each needs those before it to run and to leave. Those are all, where they share the device;
+    /// else a policy may put others before it until it has waited for long.
     fn bound(&self) -> u64 {
         let jobs = self.jobs.values().filter(|job| !job.gone).count() as u64 + 1;
-        PATIENCE + 2 * jobs * (STAY_MAX + 4 * STEP_MAX + 2 * MOVE_MAX)
+        let patience = if self.shares { 0 } else { PATIENCE };
+        patience + 2 * jobs * (STAY_MAX + 4 * STEP_MAX + 2 * MOVE_MAX)
     }
 
     fn check(&self) {
@@ -771,6 +781,10 @@ impl World {
         assert_eq!(left, (0, 0, 0), "bytes were lost");
         assert_eq!(ledger.holdings().count(), 0);
     }
+}
+
+fn gives_shares(policy: Policy) -> bool {
+    matches!(policy, Policy::Fair | Policy::Pack)
 }
 
 /// A few users have all the jobs.

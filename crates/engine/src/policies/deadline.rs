@@ -10,6 +10,9 @@ use crate::Wishes;
 
 pub(super) const WHAT: &str = "latency targets by earliest deadline, others share what is left";
 
+/// The class of those without a latency target.
+pub(super) const SHARES: u8 = 2;
+
 pub(super) fn rank(facts: &Facts<'_>) -> Rank {
     let key = match facts.wishes.latency {
         Some(latency) => u128::from((facts.ready_at + latency).0),
@@ -21,6 +24,6 @@ pub(super) fn rank(facts: &Facts<'_>) -> Rank {
 pub(super) fn class(wishes: &Wishes) -> u8 {
     match wishes.latency {
         Some(_) => 1,
-        None => 2,
+        None => SHARES,
     }
 }

@@ -4,9 +4,10 @@
 //! nobody but the session that came first and is not paused.
 
 use super::{Facts, Rank};
+use crate::time::Duration;
 
 pub(super) const WHAT: &str = "one job until it ends, in order of arrival";
 
 pub(super) fn rank(facts: &Facts<'_>) -> Rank {
-    Rank::pair(facts.session.0, 0)
+    Rank::by_time(Duration(0), facts.session)
 }

@@ -12,10 +12,11 @@ pub(super) const WHAT: &str = "the least attained service first: short jobs, wit
 const LEVEL: Duration = Duration(250_000_000);
 
 pub(super) fn rank(facts: &Facts<'_>) -> Rank {
-    Rank::pair(level(facts.attained), facts.session.0)
+    Rank::by_time(level(facts.attained), facts.session)
 }
 
-fn level(attained: Duration) -> u64 {
-    let times = attained.0 / LEVEL.0;
-    u64::from(u64::BITS - times.leading_zeros())
+/// Where the level ends that this falls into.
+pub(crate) fn level(attained: Duration) -> Duration {
+    let levels = attained.0 / LEVEL.0 + 1;
+    Duration(LEVEL.0.saturating_mul(levels.next_power_of_two()))
 }

@@ -13,7 +13,7 @@ mod deadline;
 mod exclusive;
 mod fair;
 mod fifo;
-mod las;
+pub(crate) mod las;
 mod pack;
 mod priority;
 mod srtf;
@@ -23,6 +23,9 @@ use crate::{SessionId, Wishes};
 
 /// So long a request waits for others that a policy puts before it, and no longer.
 pub(crate) const PATIENCE: Duration = Duration(30_000_000_000);
+
+/// The classes of all policies, and that of those who waited for so long.
+pub(crate) const CLASSES: usize = 4;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
@@ -68,8 +71,9 @@ impl Rank {
         Self { class, key }
     }
 
-    fn pair(first: u64, second: u64) -> Self {
-        Self::new(1, u128::from(first) << 64 | u128::from(second))
+    /// The shorter time first, of equal ones in order of arrival.
+    fn by_time(time: Duration, session: SessionId) -> Self {
+        Self::new(1, u128::from(time.0) << 64 | u128::from(session.0))
     }
 }
 
@@ -136,6 +140,15 @@ impl Policy {
             Self::Priority => priority::class(wishes),
             Self::Deadline => deadline::class(wishes),
             _ => 1,
+        }
+    }
+
+    /// Whether the ranks of this class are virtual times.
+    pub(crate) fn shares(self, class: u8) -> bool {
+        match self {
+            Self::Fair | Self::Pack | Self::Priority => class > 0,
+            Self::Deadline => class == deadline::SHARES,
+            _ => false,
         }
     }
 
