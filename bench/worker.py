@@ -42,6 +42,15 @@ TRANSFORMERS = {
     "transformer_100ms": {"batch": 32, "length": 96, "vocabulary": 64, "width": 96, "layers": 2},
 }
 
+CNNS = {
+    "cnn_10ms": {"batch": 48, "side": 16, "channels": (16, 32), "classes": 10},
+    "cnn_100ms": {"batch": 64, "side": 24, "channels": (32, 64), "classes": 10},
+}
+LSTMS = {
+    "lstm_3ms": {"batch": 16, "length": 24, "vocabulary": 32, "width": 32},
+    "lstm_10ms": {"batch": 16, "length": 32, "vocabulary": 64, "width": 64},
+}
+
 # Training data: enough different batches that none is special.
 BATCHES = 16
 
@@ -93,6 +102,57 @@ def make_transformer(batch, length, vocabulary, width, layers):
     return Transformer(), [(line[:, :-1].copy(), line[:, 1:].copy()) for line in lines]
 
 
+def make_cnn(batch, side, channels, classes):
+    """Model and batches of (pictures, labels)."""
+    import numpy as np
+    from flax import linen as nn
+
+    class CNN(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            for count in channels:
+                x = nn.relu(nn.Conv(count, (3, 3))(x))
+                x = nn.avg_pool(x, (2, 2), strides=(2, 2))
+            return nn.Dense(classes)(x.reshape((x.shape[0], -1)))
+
+    rng = np.random.default_rng(0)
+    pictures = rng.normal(size=(BATCHES, batch, side, side, 3)).astype(np.float32)
+    labels = rng.integers(classes, size=(BATCHES, batch)).astype(np.int32)
+    return CNN(), list(zip(pictures, labels))
+
+
+def make_lstm(batch, length, vocabulary, width):
+    """Model and batches of (symbols, the symbols that follow them)."""
+    import numpy as np
+    from flax import linen as nn
+
+    class LSTM(nn.Module):
+        @nn.compact
+        def __call__(self, symbols):
+            x = nn.Embed(vocabulary, width)(symbols)
+            # The default wants a QR decomposition, which the plugin alone does not have.
+            kernels = nn.initializers.lecun_normal()
+            x = nn.RNN(nn.OptimizedLSTMCell(width, recurrent_kernel_init=kernels))(x)
+            return nn.Dense(vocabulary)(x)
+
+    rng = np.random.default_rng(0)
+    lines = rng.integers(vocabulary, size=(BATCHES, batch, length + 1)).astype(np.int32)
+    return LSTM(), [(line[:, :-1].copy(), line[:, 1:].copy()) for line in lines]
+
+
+def make(name):
+    """The model of this name, and its batches."""
+    for models, maker in (
+        (MLPS, make_mlp),
+        (TRANSFORMERS, make_transformer),
+        (CNNS, make_cnn),
+        (LSTMS, make_lstm),
+    ):
+        if name in models:
+            return maker(**models[name])
+    raise KeyError(name)
+
+
 class Training:
     """A model, its optimizer's state and its jitted step, written as a training script would."""
 
@@ -100,10 +160,7 @@ class Training:
         import jax
         import optax
 
-        if name in MLPS:
-            model, batches = make_mlp(**MLPS[name])
-        else:
-            model, batches = make_transformer(**TRANSFORMERS[name])
+        model, batches = make(name)
         optimizer = optax.adam(1e-3)
 
         def train_step(state, x, y):
@@ -149,6 +206,53 @@ def training_loop(model, read_every):
         seconds = yield {"step_us": elapsed / steps * 1e6, "steps": steps}
 
 
+def counted_loop(model, read_every):
+    """So many steps, not seconds; tells when the last one was done."""
+    training = Training(model)
+    float(training.advance(read_every))
+    steps = yield {"arguments": training.arguments}
+    while True:
+        begin, left = clock(), int(steps)
+        while left > 0:
+            loss = float(training.advance(min(left, read_every)))
+            left -= read_every
+        steps = yield {"seconds": clock() - begin, "loss": loss}
+
+
+def inference(name, gap_seconds):
+    """Requests at random times, on average so far apart, each answered before the next is sent.
+
+    A request that is due while another is being answered waits, and its wait counts.
+    """
+    import random
+
+    import jax
+
+    model, batches = make(name)
+    params = model.init(jax.random.key(0), batches[0][0])
+    predict = jax.jit(lambda params, x: model.apply(params, x).argmax(-1))
+    inputs = itertools.cycle([x for x, _ in batches])
+    for _ in range(20):
+        jax.device_get(predict(params, next(inputs)))
+    seconds = yield {}
+    arrivals = random.Random(0)
+    while True:
+        latencies, begin = [], clock()
+        due = begin + arrivals.expovariate(1 / gap_seconds)
+        while due < begin + seconds:
+            if (early := due - clock()) > 0:
+                time.sleep(early)
+            jax.device_get(predict(params, next(inputs)))
+            latencies.append(clock() - due)
+            due += arrivals.expovariate(1 / gap_seconds)
+        latencies.sort()
+        seconds = yield {
+            "requests": len(latencies),
+            "median_ms": latencies[len(latencies) // 2] * 1e3,
+            "p99_ms": latencies[int(len(latencies) * 0.99)] * 1e3,
+        }
+
+
 def unread_loop(model, warm_steps):
     """Steps with donated state whose loss nobody reads; waits only at the end of the block."""
     training = Training(model)
@@ -166,6 +270,24 @@ def unread_loop(model, warm_steps):
             "loop_us": in_loop / steps * 1e6,
             "steps": steps,
         }
+
+
+def turns(model):
+    """One model alone, and two that take turns, in steps that nobody reads."""
+    models = [Training(model), Training(model)]
+    seconds = yield {}
+
+    def run(chosen):
+        chosen[0].advance(3).block_until_ready()
+        steps, begin = 0, clock()
+        while clock() - begin < seconds / 2:
+            loss = chosen[steps % len(chosen)].advance(1)
+            steps += 1
+        loss.block_until_ready()
+        return (clock() - begin) / steps * 1e6
+
+    while True:
+        seconds = yield {"same_us": run(models[:1]), "turns_us": run(models)}
 
 
 def read_each_step(model, warm_steps):
@@ -380,6 +502,15 @@ ROWS = {
     "read_1ms": lambda: read_each_step("mlp_1ms", warm_steps=50),
     "execute": lambda: asynchronous_execute("transformer_3ms"),
     "transfer": lambda: transfers(64),
+    "turns_1ms": lambda: turns("mlp_1ms"),
+    "turns_10ms": lambda: turns("mlp_10ms"),
+    "cnn_10ms": lambda: training_loop("cnn_10ms", read_every=10),
+    "cnn_100ms": lambda: training_loop("cnn_100ms", read_every=5),
+    "lstm_3ms": lambda: training_loop("lstm_3ms", read_every=10),
+    "lstm_10ms": lambda: training_loop("lstm_10ms", read_every=10),
+    "transformer_3ms": lambda: training_loop("transformer_3ms", read_every=10),
+    "count_3ms": lambda: counted_loop("transformer_3ms", read_every=10),
+    "infer": lambda: inference("mlp_1ms", gap_seconds=0.05),
     "hold_60": lambda: holder(60, arrays=40, waits=False),
     "hold_60_wait": lambda: holder(60, arrays=40, waits=True),
     "hold_240": lambda: holder(236, arrays=120, waits=False),

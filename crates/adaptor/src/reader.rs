@@ -187,7 +187,7 @@ fn handle(session: &Session, frame: Received<FromService>) -> std::result::Resul
         FromService::ArrayFailed(failed) => session.array_failed(failed.array, failed.error),
         // The last word of a service that ends the session by itself.
         FromService::Refused(refused) => return Err(refused.error.message),
-        FromService::Welcome(_) | FromService::Answer(_) => {
+        FromService::Welcome(_) | FromService::Answer(_) | FromService::Trace(_) => {
             return Err("it sent a frame that has no place in a session".into());
         }
     }

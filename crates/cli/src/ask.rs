@@ -8,10 +8,12 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use salus_channel::{Inbox, send_all};
+use salus_channel::{Inbox, Received, open_blob, send_all};
 use salus_daemon::config::Problem;
 use salus_daemon::paths::{Places, check_socket_length};
-use salus_wire::{Command, FromService, Request, ToService, version};
+use salus_wire::{
+    Command, FromService, Reader, Recording, Request, ToService, Wire, limits, version,
+};
 use serde_json::Value;
 
 /// The service answers at once, or after 2 s if its device host does not; this is for one that is
@@ -75,6 +77,50 @@ fn connect(path: &Path) -> Result<UnixStream, Unreachable> {
 
 /// Asks the service at `path`. `None`: nobody listens there.
 pub(crate) fn ask(path: &Path, request: Request) -> Result<Option<Answered>, Problem> {
+    let Some((received, stream)) = converse(path, request)? else {
+        return Ok(None);
+    };
+    let FromService::Answer(answer) = received.message else {
+        return Err(something_else(path));
+    };
+    let json = serde_json::from_str(&answer.json).map_err(|e| {
+        let at = path.display();
+        Problem::new(format!("the service at `{at}` answered in no JSON: {e}"))
+    })?;
+    Ok(Some(Answered { json, stream }))
+}
+
+/// Asks the service at `path` what happened in the last `seconds`, 0 being all that it knows.
+pub(crate) fn ask_trace(path: &Path, seconds: u32) -> Result<Option<Recording>, Problem> {
+    let Some((received, _)) = converse(path, Request::Trace { seconds })? else {
+        return Ok(None);
+    };
+    let (FromService::Trace(trace), Some(descriptor)) = (received.message, received.descriptor)
+    else {
+        return Err(something_else(path));
+    };
+    let broken = |e: String| {
+        let at = path.display();
+        Problem::new(format!("the trace of the service at `{at}` is broken: {e}"))
+    };
+    if trace.bytes > limits::BLOB_BYTES as u64 {
+        return Err(broken(format!("it has {} bytes", trace.bytes)));
+    }
+    let data = open_blob(descriptor, trace.bytes).map_err(|e| broken(e.to_string()))?;
+    let recording = Recording::take(&mut Reader::new(&data), 0).map_err(|e| broken(e.0))?;
+    Ok(Some(recording))
+}
+
+fn something_else(path: &Path) -> Problem {
+    let at = path.display();
+    Problem::new(format!("the service at `{at}` answered something else"))
+}
+
+/// Sends the command and receives its answer. `None`: nobody listens there.
+fn converse(
+    path: &Path,
+    request: Request,
+) -> Result<Option<(Received<FromService>, UnixStream)>, Problem> {
     let stream = match connect(path) {
         Ok(stream) => stream,
         Err(Unreachable::Nobody) => return Ok(None),
@@ -100,28 +146,21 @@ pub(crate) fn ask(path: &Path, request: Request) -> Result<Option<Answered>, Pro
         .and_then(|()| stream.set_write_timeout(Some(ANSWER_TIME)))
         .and_then(|()| send_all(&stream, &ToService::from(command), None))
         .map_err(broken)?;
-    match receive(&stream).map_err(broken)? {
-        FromService::Answer(answer) => {
-            let json = serde_json::from_str(&answer.json).map_err(|e| {
-                Problem::new(format!("the service at `{at}` answered in no JSON: {e}"))
-            })?;
-            Ok(Some(Answered { json, stream }))
-        }
-        FromService::Refused(refused) => Err(Problem::new(format!(
+    let received = receive(&stream).map_err(broken)?;
+    if let FromService::Refused(refused) = received.message {
+        return Err(Problem::new(format!(
             "the service at `{at}` refused: {}",
             refused.error.message
-        ))),
-        _ => Err(Problem::new(format!(
-            "the service at `{at}` answered something else"
-        ))),
+        )));
     }
+    Ok(Some((received, stream)))
 }
 
-fn receive(stream: &UnixStream) -> io::Result<FromService> {
+fn receive(stream: &UnixStream) -> io::Result<Received<FromService>> {
     let mut inbox = Inbox::default();
     loop {
         if let Some(received) = inbox.take().map_err(io::Error::other)? {
-            return Ok(received.message);
+            return Ok(received);
         }
         if inbox.fill(stream, true)? == 0 {
             return Err(io::Error::other("it closed the connection"));

@@ -43,7 +43,7 @@ enum Change {
     },
     /// How soon an iteration should be done, under `deadline`: 20ms, 1.5s, `none`
     Deadline {
-        #[arg(value_name = "TIME", value_parser = deadline)]
+        #[arg(value_name = "TIME", value_parser = deadline, allow_hyphen_values = true)]
         time: Duration,
     },
     /// Start nothing more of it; its memory may leave the device

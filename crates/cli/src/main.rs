@@ -17,7 +17,9 @@ mod probe;
 mod ps;
 mod run;
 mod serve;
+mod sim;
 mod stop;
+mod trace;
 mod units;
 
 use std::path::PathBuf;
@@ -58,10 +60,14 @@ enum Command {
     Job(job::Arguments),
     /// Show in which order jobs are served, or change it
     Policy(policy::Arguments),
+    /// Write what ran where and when, for the Perfetto UI
+    Trace(trace::Arguments),
     /// Show what is found, what is missing and what to do
     Doctor(doctor::Arguments),
     /// End the service
     Stop(stop::Arguments),
+    /// Show what would happen to some jobs under a policy, without a device
+    Sim(sim::Arguments),
     /// Measure what Salus costs on this machine
     Bench(bench::Arguments),
 
@@ -114,8 +120,10 @@ fn main() -> ExitCode {
         Command::Explain(arguments) => job::explain(&arguments),
         Command::Job(arguments) => job::job(&arguments),
         Command::Policy(arguments) => policy::policy(&arguments),
+        Command::Trace(arguments) => trace::trace(&arguments),
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Stop(arguments) => stop::stop(&arguments),
+        Command::Sim(arguments) => sim::sim(&arguments),
         Command::Bench(arguments) => bench::bench(&arguments),
         Command::DeviceHost => serve::device_host(),
         Command::Compiler => serve::compiler(),

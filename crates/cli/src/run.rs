@@ -48,13 +48,13 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "CLASS", value_parser = parse_priority)]
     priority: Option<Priority>,
     /// How soon an iteration should be done, under `deadline`: 20ms, 1.5s, …
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     deadline: Option<Duration>,
     /// How many iterations it will make, which `srtf` uses
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     iterations: Option<u64>,
     /// How much device time it will take, which `srtf` uses: 90s, 10m, 2h, …
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     expect: Option<Duration>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]

@@ -13,6 +13,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::Value;
 
+mod trace;
+
 /// What takes longer hangs.
 const PATIENCE_SECONDS: i64 = 30;
 
@@ -113,9 +115,9 @@ fn wait_for_end((_, process): &(Pid, OwnedFd)) {
 }
 
 #[test]
-fn without_a_service_ps_and_stop_say_no() {
+fn without_a_service_ps_stop_and_trace_say_no() {
     let home = Home::new();
-    for command in ["ps", "stop"] {
+    for command in ["ps", "stop", "trace"] {
         let done = home.run(&[command]);
         assert_eq!(done.code, 1);
         assert_eq!(done.out, "");

@@ -15,6 +15,7 @@ wire_enum! {
         4 = CompilerEnded,
         5 = Changed,
         6 = Ordered,
+        7 = AskTrace,
     }
 }
 
@@ -26,6 +27,7 @@ wire_enum! {
         3 = Reported,
         4 = CompilerWanted,
         5 = SessionClosed,
+        6 = Traced,
     }
 }
 
@@ -59,6 +61,10 @@ wire_struct! {
     /// Sessions are served in another order; answered by `Reported`.
     Ordered { request: u64, policy: String = limits::NAME_BYTES }
 
+    /// What happened in the last `seconds`, or as far back as is known if they are 0? Answered by
+    /// `Traced`.
+    AskTrace { request: u64, seconds: u32 }
+
     /// A compiler is ready; its socket comes with this frame.
     CompilerJoined { compiler: u64, pid: i32 }
 
@@ -72,6 +78,9 @@ wire_struct! {
     Failed { error: Error }
 
     Reported { request: u64, json: String = limits::JSON_BYTES }
+
+    /// A [`crate::Recording`] lies in the memfd that comes with this frame.
+    Traced { request: u64, bytes: u64 }
 
     /// The device host has programs to compile and wants one more compiler.
     CompilerWanted { count: u32 }

@@ -39,6 +39,7 @@ wire_enum! {
         8 = Released,
         9 = ArrayFailed,
         10 = Usage,
+        11 = Trace,
     }
 }
 
@@ -138,6 +139,9 @@ wire_struct! {
 
     Answer { json: String = limits::JSON_BYTES }
 
+    /// A [`crate::Recording`] lies in the memfd that comes with this frame.
+    Trace { bytes: u64 }
+
     /// A [`crate::Signature`] lies in the memfd that comes with this frame.
     Compiled { program: u64, bytes: u64 }
 
@@ -217,6 +221,9 @@ pub enum Request {
     Change { session: u64, change: Change },
     /// Sessions are served in the order of this policy from now on.
     Policy { name: String },
+    /// What ran where and when in the last `seconds`, or as far back as is known if they are 0;
+    /// answered by `Trace`.
+    Trace { seconds: u32 },
 }
 
 /// What may be changed of a session while it runs.
@@ -327,6 +334,7 @@ impl Wire for Request {
                 5u8.put(out);
                 name.put(out);
             }
+            Self::Trace { seconds } => (6u8, *seconds).put(out),
         }
     }
 
@@ -341,6 +349,9 @@ impl Wire for Request {
             }),
             5 => Ok(Self::Policy {
                 name: String::take(reader, limits::NAME_BYTES)?,
+            }),
+            6 => Ok(Self::Trace {
+                seconds: u32::take(reader, 0)?,
             }),
             n => Err(DecodeError(format!("{n} is not a request"))),
         }

@@ -14,6 +14,7 @@ mod internal;
 mod job;
 pub mod limits;
 mod model;
+mod recording;
 mod token;
 pub mod version;
 
@@ -22,4 +23,5 @@ pub use frame::{Header, Message, decode_body, encode_frame};
 pub use internal::*;
 pub use job::*;
 pub use model::*;
+pub use recording::*;
 pub use token::{Token, TokenError};

@@ -25,6 +25,8 @@ pub const MEMORIES: usize = 64;
 pub const BATCH: usize = 1 << 14;
 /// JSON that the supervisor or the device host answers with.
 pub const JSON_BYTES: usize = 1 << 20;
+/// Of each kind in a [`crate::Recording`]: what the device host remembers, and what goes on.
+pub const RECORDS: usize = 1 << 17;
 /// One shared segment.
 pub const SEGMENT_BYTES: u64 = 1 << 40;
 /// Segments that a session may have mapped at once.

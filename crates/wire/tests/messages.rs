@@ -1,14 +1,15 @@
 //! Every message survives the wire, and no bytes make decoding panic or allocate without reason.
 
 use salus_wire::{
-    Adopt, ArrayFailed, AskUsage, Await, Change, Changed, Command, Compile, CompileError,
+    Adopt, ArrayFailed, AskTrace, AskUsage, Await, Change, Changed, Command, Compile, CompileError,
     CompileFailed, CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined,
     CompilerWanted, Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute,
     Failed, Fetch, Fetched, Form, FromCompiler, FromHost, FromService, Header, Hello, Memory,
-    MemoryStats, Message, Ordered, Output, Priority, Reader, Refused, Region, Released, Report,
-    Reported, Request, Segment, SegmentGone, Shape, Signature, StoredProgram, Terms, ToCompiler,
-    ToHost, ToService, Token, TokenError, Up, Upload, Usage, Value, Welcome, Wire, decode_body,
-    encode_frame, limits, version,
+    MemoryStats, Message, Ordered, Output, Priority, Reader, RecordedIteration, RecordedMemory,
+    RecordedMove, RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait, Recording, Refused,
+    Region, Released, Report, Reported, Request, Segment, SegmentGone, Shape, Signature,
+    StoredProgram, Terms, ToCompiler, ToHost, ToService, Token, TokenError, Traced, Up, Upload,
+    Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
 };
 
 fn error() -> Error {
@@ -198,6 +199,11 @@ fn messages_of_jobs() {
             name: "fair".into(),
         },
     });
+    check::<M>(Command {
+        protocol_min: 1,
+        protocol_max: 1,
+        request: Request::Trace { seconds: 10 },
+    });
     for change in CHANGES {
         check::<M>(Command {
             protocol_min: 1,
@@ -240,6 +246,7 @@ fn messages_to_jobs() {
     });
     check::<M>(Refused { error: error() });
     check::<M>(salus_wire::Answer { json: "{}".into() });
+    check::<M>(salus_wire::Trace { bytes: 100 });
     check::<M>(Compiled {
         program: 1,
         bytes: 100,
@@ -294,6 +301,10 @@ fn messages_inside_the_service() {
         request: 1,
         policy: "srtf".into(),
     });
+    check::<ToHost>(AskTrace {
+        request: 1,
+        seconds: 10,
+    });
     check::<ToHost>(CompilerJoined {
         compiler: 1,
         pid: 5,
@@ -309,6 +320,10 @@ fn messages_inside_the_service() {
     check::<FromHost>(Reported {
         request: 1,
         json: "{}".into(),
+    });
+    check::<FromHost>(Traced {
+        request: 1,
+        bytes: 100,
     });
     check::<FromHost>(CompilerWanted { count: 1 });
     check::<ToCompiler>(CompileRequest {
@@ -330,6 +345,81 @@ fn a_stored_program_survives() {
     program.put(&mut bytes);
     let decoded = StoredProgram::take(&mut Reader::new(&bytes), 0).expect("whole");
     assert_eq!(decoded, program);
+}
+
+fn recording() -> Recording {
+    let span = RecordedSpan {
+        session: 7,
+        began_ns: 1,
+        ended_ns: 2,
+    };
+    Recording {
+        from_ns: 1,
+        until_ns: 99,
+        platform: "cpu".into(),
+        kind: "Host CPU".into(),
+        policy: "fair".into(),
+        room_bytes: 1 << 30,
+        sessions: vec![RecordedSession {
+            session: 7,
+            name: "train.py".into(),
+            pid: 4121,
+            opened_ns: 1,
+            closed_ns: Some(98),
+        }],
+        programs: vec![(5, "jit_step".into())],
+        iterations: vec![RecordedIteration {
+            session: 7,
+            lane: 1,
+            program: 5,
+            ready_ns: 10,
+            started_ns: 20,
+            memory_ns: 5,
+            began_ns: 30,
+            ended_ns: 40,
+            runs: true,
+        }],
+        waits: vec![RecordedWait {
+            session: 7,
+            ready_ns: 50,
+            until_ns: 60,
+            memory_ns: 10,
+        }],
+        moves: vec![RecordedMove {
+            session: 7,
+            out: true,
+            asked_bytes: 100,
+            bytes: 90,
+            began_ns: 50,
+            ended_ns: 55,
+        }],
+        pauses: vec![span.clone()],
+        compilations: vec![span],
+        refusals: vec![RecordedRefusal {
+            session: 7,
+            at_ns: 70,
+            why: "too large".into(),
+        }],
+        policies: vec![(80, "srtf".into())],
+        memory: vec![RecordedMemory {
+            at_ns: 1,
+            resident_bytes: 2,
+            paged_bytes: 3,
+            scratch_bytes: 4,
+        }],
+    }
+}
+
+#[test]
+fn a_recording_survives_and_half_of_one_is_refused() {
+    let recording = recording();
+    let mut bytes = Vec::new();
+    recording.put(&mut bytes);
+    let decoded = Recording::take(&mut Reader::new(&bytes), 0).expect("whole");
+    assert_eq!(decoded, recording);
+    for end in 0..bytes.len() {
+        assert!(Recording::take(&mut Reader::new(&bytes[..end]), 0).is_err());
+    }
 }
 
 #[test]

@@ -40,6 +40,11 @@ impl<R: Read + AsFd> Lines<R> {
         }
     }
 
+    /// Whether something can be read at once.
+    pub(super) fn is_there(&self) -> bool {
+        !self.read.is_empty() || self.wait(Instant::now()).is_ok()
+    }
+
     fn wait(&self, deadline: Instant) -> io::Result<()> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

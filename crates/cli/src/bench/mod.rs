@@ -10,13 +10,17 @@
 //! configuration is used or touched.
 
 mod blocks;
+mod burst;
 mod daemon;
 mod idle;
+mod jobs;
 mod lines;
 mod machine;
 mod overhead;
+mod packing;
 mod paging;
 mod peers;
+mod policies;
 mod process;
 mod progress;
 mod reads;
@@ -28,6 +32,7 @@ mod setup;
 mod side;
 mod start;
 mod stats;
+mod switch;
 mod transfers;
 
 use clap::{Args, Subcommand};
@@ -48,6 +53,15 @@ enum What {
     /// Let jobs that do not fit the device together run one after another and at once
     Paging(paging::Arguments),
 
+    /// Let two jobs run side by side, against two processes without Salus
+    Packing(packing::Arguments),
+
+    /// Hold shares, latencies and completion times of real jobs against what policies promise
+    Policies(policies::Arguments),
+
+    /// Measure what it costs the device to change jobs
+    Switch(switch::Arguments),
+
     /// A part of `salus bench`
     #[command(hide = true)]
     Peer(peers::Arguments),
@@ -57,6 +71,9 @@ pub(crate) fn bench(arguments: &Arguments) -> Outcome {
     match &arguments.what {
         What::Overhead(arguments) => overhead::overhead(arguments),
         What::Paging(arguments) => paging::paging(arguments),
+        What::Packing(arguments) => packing::packing(arguments),
+        What::Policies(arguments) => policies::policies(arguments),
+        What::Switch(arguments) => switch::switch(arguments),
         What::Peer(arguments) => peers::peer(arguments),
     }
 }

@@ -6,20 +6,18 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::Args;
 use salus_daemon::config::Problem;
-use salus_wire::Request;
 use serde_json::{Value, json};
 
-use super::daemon::Daemon;
+use super::jobs::{Jobs, PREPARE_TIME, RUN_TIME};
 use super::machine;
 use super::report;
-use super::setup::{Route, Setup};
-use super::side::Side;
+use super::setup::Setup;
 use super::stats::median;
-use crate::{Format, Outcome, ask, output, units};
+use crate::{Format, Outcome, output, units};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -84,15 +82,6 @@ const BANDWIDTH: &str = "bandwidth";
 /// What a move may cost, in plain copies.
 const MOVE_TARGET: f64 = 2.5;
 
-/// Import, compilation and the first step of many processes on few cores.
-const PREPARE_TIME: Duration = Duration::from_secs(600);
-const RUN_TIME: Duration = Duration::from_secs(600);
-
-struct Jobs {
-    all: Vec<Side>,
-    daemon: Daemon,
-}
-
 pub(super) fn paging(arguments: &Arguments) -> Outcome {
     let setup = Setup::find(arguments.python.as_deref())?;
     let wants =
@@ -139,14 +128,9 @@ fn measure(setup: &Setup, scenario: &Scenario, quick: bool, copy: f64) -> Result
     };
     let memory_mib = scenario.memory_mib * count as u64 / scenario.jobs as u64;
     let memory = format!("{memory_mib}MiB");
-    let daemon = Daemon::start_with(setup, &["--memory", &memory])?;
-    let route = Route::Salus(daemon.socket().to_owned());
-    let mut jobs = Jobs {
-        all: Vec::new(),
-        daemon,
-    };
+    let mut jobs = Jobs::start(setup, &["--memory", &memory])?;
     for _ in 0..count {
-        jobs.all.push(Side::start(setup, "job", &route)?);
+        jobs.add(setup, &[])?;
     }
     jobs.each(
         &json!({ "do": "prepare", "row": scenario.row }),
@@ -216,17 +200,11 @@ fn bandwidth(setup: &Setup, copy: f64) -> Result<Value, Problem> {
 /// Two jobs that do not fit together run one after the other, so that one leaves at each change.
 /// Returns what the first move of each cost, and the later ones.
 fn moves(setup: &Setup, row: &'static str, copy: f64) -> Result<[Value; 3], Problem> {
-    let daemon = Daemon::start_with(setup, &["--memory", "300MiB"])?;
-    let route = Route::Salus(daemon.socket().to_owned());
-    let mut jobs = Jobs {
-        all: Vec::new(),
-        daemon,
-    };
+    let mut jobs = Jobs::start(setup, &["--memory", "300MiB"])?;
     // The second takes the device from the first, and is then pushed off it itself.
     for _ in 0..2 {
-        let mut job = Side::start(setup, "job", &route)?;
-        job.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
-        jobs.all.push(job);
+        jobs.add(setup, &[])?
+            .ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
     }
     let block = json!({ "do": "block", "row": row, "seconds": 1 });
     let price = |jobs: &Jobs, before: &Moved| -> Result<(Value, Moved), Problem> {
@@ -281,26 +259,6 @@ impl Moved {
             in_bytes: sum("in_bytes"),
             in_ms: sum("in_ms"),
         }
-    }
-}
-
-impl Jobs {
-    /// Asks all at once and waits for all.
-    fn each(&mut self, command: &Value, patience: Duration) -> Result<(), Problem> {
-        for job in &mut self.all {
-            job.tell(command)?;
-        }
-        for job in &mut self.all {
-            job.hear(command, patience)?;
-        }
-        Ok(())
-    }
-
-    fn report(&self) -> Result<Value, Problem> {
-        let answered = ask::ask(self.daemon.socket(), Request::Report)?;
-        answered
-            .map(|answered| answered.json)
-            .ok_or_else(|| Problem::new("the bench's service is gone"))
     }
 }
 

@@ -47,8 +47,8 @@ pub(super) enum Route {
     Direct,
     /// Directly, with JAX's persistent compilation cache in this directory.
     DirectCached(PathBuf),
-    /// Through the service at this socket.
-    Salus(PathBuf),
+    /// Through the service at this socket, with more variables.
+    Salus(PathBuf, Vec<(&'static str, String)>),
 }
 
 impl Setup {
@@ -106,14 +106,18 @@ impl Setup {
             ("TF_CPP_MIN_LOG_LEVEL", "3".into()),
         ];
         match route {
-            Route::Salus(socket) => variables.extend([
-                ("JAX_PLATFORMS", "salus,cpu".into()),
-                (
-                    "PJRT_NAMES_AND_LIBRARY_PATHS",
-                    named("salus", &self.library),
-                ),
-                ("SALUS_SOCKET", socket.into()),
-            ]),
+            Route::Salus(socket, more) => {
+                variables.extend([
+                    ("JAX_PLATFORMS", "salus,cpu".into()),
+                    (
+                        "PJRT_NAMES_AND_LIBRARY_PATHS",
+                        named("salus", &self.library),
+                    ),
+                    ("SALUS_SOCKET", socket.into()),
+                ]);
+                let more = more.iter().map(|(name, value)| (*name, value.into()));
+                variables.extend(more);
+            }
             Route::Direct | Route::DirectCached(_) => variables.extend([
                 ("JAX_PLATFORMS", "direct,cpu".into()),
                 (

@@ -44,7 +44,7 @@ pub(super) struct Side {
 impl Sides {
     pub(super) fn start(setup: &Setup) -> Result<Self, Problem> {
         let daemon = Daemon::start(setup)?;
-        let through = Route::Salus(daemon.socket().to_owned());
+        let through = Route::Salus(daemon.socket().to_owned(), Vec::new());
         Ok(Self {
             all: [
                 Side::start(setup, "direct", &Route::Direct)?,
@@ -127,6 +127,14 @@ impl Side {
             Err(e) => e.to_string(),
         };
         Err(self.failed(command, &what))
+    }
+
+    /// The answer to what was told last, if it is there.
+    pub(super) fn try_hear(&mut self) -> Result<Option<Value>, Problem> {
+        match self.answers.is_there() {
+            true => self.hear(&Value::Null, BLOCK_TIME).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn failed(&mut self, command: &Value, what: &str) -> Problem {

@@ -122,7 +122,7 @@ impl Times {
 
 fn through_salus(setup: &Setup, model: &str) -> Result<Value, Problem> {
     let daemon = Daemon::start(setup)?;
-    let route = Route::Salus(daemon.socket().to_owned());
+    let route = Route::Salus(daemon.socket().to_owned(), Vec::new());
     let cold = first_step(setup, &route, model)?;
     let warm = first_step(setup, &route, model)?;
     Ok(json!({
@@ -136,7 +136,7 @@ fn through_salus(setup: &Setup, model: &str) -> Result<Value, Problem> {
 /// Starts a process that trains one step, and ends when it has ended.
 fn first_step(setup: &Setup, route: &Route, model: &str) -> Result<Value, Problem> {
     let name = match route {
-        Route::Salus(_) => "first-step-salus",
+        Route::Salus(..) => "first-step-salus",
         Route::Direct => "first-step-direct",
         Route::DirectCached(_) => "first-step-cached",
     };

@@ -190,11 +190,7 @@ impl<'a> Section<'a> {
         let names = Policy::ALL.map(|policy| format!("\"{}\"", policy.name()));
         match named {
             Some(policy) => Ok(Some(policy)),
-            None => Err(self.not_a(
-                key,
-                value.get_ref(),
-                &format!("one of {}", names.join(", ")),
-            )),
+            None => Err(self.not_a(key, value.get_ref(), format!("one of {}", names.join(", ")))),
         }
     }
 

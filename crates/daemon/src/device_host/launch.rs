@@ -258,18 +258,20 @@ impl<D: Device> Launch<D> {
     ) -> Result<Vec<Arc<Entry<D>>>, Error> {
         let held = std::mem::take(&mut self.held);
         let ids = self.execute.arguments.iter();
-        held.into_iter()
-            .zip(ids)
-            .map(|(held, &id)| match held {
-                Held::Live(entry) if entry.lane == lane => Ok(entry),
-                // The same argument twice: it was carried over with the first.
-                Held::Live(_) if operations.slot(id).is_ok_and(|e| e.lane == lane) => {
-                    operations.slot(id)
-                }
-                Held::Live(entry) => operations.carry_over(id, &entry, lane),
-                Held::Paged(_) => operations.bring_in(id, lane),
-            })
-            .collect()
+        operations.noting_returns(|operations| {
+            held.into_iter()
+                .zip(ids)
+                .map(|(held, &id)| match held {
+                    Held::Live(entry) if entry.lane == lane => Ok(entry),
+                    // The same argument twice: it was carried over with the first.
+                    Held::Live(_) if operations.slot(id).is_ok_and(|e| e.lane == lane) => {
+                        operations.slot(id)
+                    }
+                    Held::Live(entry) => operations.carry_over(id, &entry, lane),
+                    Held::Paged(_) => operations.bring_in(id, lane),
+                })
+                .collect()
+        })
     }
 
     /// Names the outputs and takes the donated arguments from the job.

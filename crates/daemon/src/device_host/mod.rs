@@ -25,17 +25,19 @@ mod report;
 mod scheduling;
 mod session;
 mod terms;
+mod trace;
 
 #[cfg(test)]
 mod tests;
 
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use salus_channel::{Inbox, Outbox, Received};
 use salus_device::Device;
-use salus_wire::{Error, Failed, FromHost, Reported, ToHost, Up};
+use salus_wire::{AskTrace, Error, Failed, FromHost, Reported, ToHost, Traced, Up, Wire};
 
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
@@ -116,8 +118,12 @@ pub(crate) struct Supervisor {
 
 impl Supervisor {
     pub(crate) fn send(&self, message: impl Into<FromHost>) {
+        self.send_with(message, None);
+    }
+
+    fn send_with(&self, message: impl Into<FromHost>, descriptor: Option<OwnedFd>) {
         let mut outbox = self.outbox.lock().expect("no panic under this lock");
-        outbox.push(&message.into(), None);
+        outbox.push(&message.into(), descriptor);
         // A supervisor that is gone is noticed where its frames are read.
         let _ = outbox.flush(&*self.socket, true);
     }
@@ -237,6 +243,7 @@ fn handle<D: Device>(
                 json: report::text(host),
             });
         }
+        (ToHost::AskTrace(asked), _) => send_trace(host, supervisor, &asked),
         (ToHost::CompilerJoined(joined), Some(descriptor)) => {
             compilers.joined(joined.compiler, descriptor.into());
         }
@@ -244,5 +251,19 @@ fn handle<D: Device>(
         (ToHost::Adopt(_) | ToHost::CompilerJoined(_), None) => {
             eprintln!("salus device host: the supervisor sent a socket without its descriptor");
         }
+    }
+}
+
+/// Sends what happened, in memory of its own because no frame holds it.
+fn send_trace<D: Device>(host: &Host<D>, supervisor: &Supervisor, asked: &AskTrace) {
+    let copied = host.scheduling.recorded();
+    let recording = copied.recording(host.device.description(), asked.seconds);
+    let mut data = Vec::new();
+    recording.put(&mut data);
+    let (request, bytes) = (asked.request, data.len() as u64);
+    match salus_channel::blob(&data) {
+        Ok(blob) => supervisor.send_with(Traced { request, bytes }, Some(blob)),
+        // The supervisor says that nothing came.
+        Err(e) => eprintln!("salus device host: no memory for a trace of {bytes} bytes: {e}"),
     }
 }

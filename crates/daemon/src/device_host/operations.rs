@@ -330,7 +330,7 @@ impl<D: Device> Operations<D> {
                         read.answer_from(&self.session, page);
                     }
                     _ => {
-                        let slot = self.bring_in(array, lane);
+                        let slot = self.noting_returns(|own| own.bring_in(array, lane));
                         read.begin(&self.session, &self.host, slot);
                     }
                 }
@@ -473,7 +473,8 @@ impl<D: Device> Operations<D> {
     fn copy(&mut self, operation: u64, array: u64, copy: u64, memory: u32, lane: u32) {
         let bytes = self.held(array).map_or(0, |held| held.charge_bytes());
         let charge = Charge::on_device(&self.host, self.session.id, bytes);
-        let made = self.bring_in(array, lane).and_then(|from| {
+        let from = self.noting_returns(|own| own.bring_in(array, lane));
+        let made = from.and_then(|from| {
             let target = self.memory_of(lane, memory);
             let made = self.host.device.copy_to_memory(&from.array, target)?;
             let shape = from.shape().clone();
@@ -533,6 +534,10 @@ impl<D: Device> Operations<D> {
                 session: id_of_session,
             };
             host.scheduling.tell_of(id_of_session, ended);
+            if let Ok(program) = &result {
+                let name = &program.signature.name;
+                host.scheduling.name_program(program.number, name);
+            }
             tell_compiled(&session, &programs, id, result);
         });
         self.host

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::mpsc;
 use std::time::Instant;
 
@@ -205,6 +205,22 @@ impl<D: Device> Operations<D> {
                 Err(error)
             }
         }
+    }
+
+    /// Notes for the trace what comes back meanwhile, as one move.
+    pub(super) fn noting_returns<R>(&mut self, bring: impl FnOnce(&mut Self) -> R) -> R {
+        let moves = |own: &Self| {
+            let moves = &own.session.moves;
+            (moves.in_bytes.load(Relaxed), moves.in_ns.load(Relaxed))
+        };
+        let (bytes_before, ns_before) = moves(self);
+        let brought = bring(self);
+        let (bytes, ns) = moves(self);
+        if bytes > bytes_before {
+            let scheduling = &self.host.scheduling;
+            scheduling.note_return(self.session.id, bytes - bytes_before, ns - ns_before);
+        }
+        brought
     }
 
     /// An array that stayed behind when its session went to another lane, because it could not be

@@ -5,9 +5,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use salus_device::Device;
-use salus_engine::{Account, Decision, Engine, Event, SessionId, Time, User, Wishes};
+use salus_engine::{Account, Decision, Engine, Event, Program, SessionId, Time, User, Wishes};
 
 use super::session::Session;
+use super::trace::{Copied, Recorder};
 
 pub(crate) struct Scheduling<D: Device> {
     began: Instant,
@@ -21,6 +22,7 @@ struct State<D: Device> {
     sessions: BTreeMap<SessionId, Arc<Session<D>>>,
     /// When the alarm's thread wakes; `None` while it sleeps until it is told.
     wakes_at: Option<Time>,
+    trace: Recorder,
 }
 
 impl<D: Device> Scheduling<D> {
@@ -29,6 +31,7 @@ impl<D: Device> Scheduling<D> {
             engine,
             sessions: BTreeMap::new(),
             wakes_at: None,
+            trace: Recorder::default(),
         };
         Self {
             began: Instant::now(),
@@ -72,6 +75,9 @@ impl<D: Device> Scheduling<D> {
     pub(super) fn open(&self, session: &Arc<Session<D>>) {
         let mut state = self.lock();
         state.sessions.insert(session.id, Arc::clone(session));
+        let who = &session.identity;
+        let now = self.now();
+        state.trace.opened(now, session.id, &who.name, who.pid);
         self.decide(
             &mut state,
             Event::Opened {
@@ -98,7 +104,9 @@ impl<D: Device> Scheduling<D> {
     }
 
     fn decide(&self, state: &mut State<D>, event: Event, here: Option<SessionId>) {
-        for decision in state.engine.on(self.now(), event) {
+        let now = self.now();
+        let decisions = state.engine.on(now, event);
+        for &decision in &decisions {
             let session = match decision {
                 Decision::Start { session, .. }
                 | Decision::PageOut { session, .. }
@@ -108,6 +116,9 @@ impl<D: Device> Scheduling<D> {
                 chosen.decided(decision, Some(session) != here);
             }
         }
+        // Last, because those who were woken need not wait for it.
+        let (trace, engine) = (&mut state.trace, &state.engine);
+        trace.note(now, &event, &decisions, engine);
         let wanted = state.engine.wake_at();
         if wanted.is_some_and(|at| state.wakes_at.is_none_or(|planned| at < planned)) {
             self.alarm.notify_one();
@@ -135,6 +146,32 @@ impl<D: Device> Scheduling<D> {
     pub(super) fn kill(&self, session: SessionId) {
         if let Some(session) = self.lock().sessions.get(&session) {
             session.kill();
+        }
+    }
+
+    /// Notes a program's name for the trace.
+    pub(super) fn name_program(&self, program: Program, name: &str) {
+        self.lock().trace.named(program, name);
+    }
+
+    /// Notes for the trace that arrays of the session came back just now, which took so long.
+    pub(super) fn note_return(&self, session: SessionId, bytes: u64, took: u64) {
+        let mut state = self.lock();
+        let now = self.now();
+        let began = Time(now.0.saturating_sub(took));
+        state.trace.brought_back(now, session, bytes, began);
+    }
+
+    /// What the trace has. In small parts, so that no iteration waits for it.
+    pub(super) fn recorded(&self) -> Copied {
+        let mut copied = Copied::with_room();
+        loop {
+            let state = self.lock();
+            if !state.trace.copy_part(&mut copied) {
+                let now = self.now();
+                state.trace.copy_rest(now, &state.engine, &mut copied);
+                return copied;
+            }
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost};
+use salus_channel::Received;
+use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost, Trace};
 
 use super::greeting::{code, refusal};
 use super::host::{Deaths, Heard, Host};
@@ -44,8 +45,8 @@ impl Supervisor {
         }
     }
 
-    fn on_message(&mut self, message: FromHost, now: Instant) {
-        match message {
+    fn on_message(&mut self, received: Received<FromHost>, now: Instant) {
+        match received.message {
             FromHost::Up(up) => self.on_up(up.description, now),
             FromHost::Failed(failed) => {
                 let message = failed.error.message;
@@ -69,6 +70,15 @@ impl Supervisor {
             FromHost::Reported(reported) => {
                 for id in self.connections.reporting(Some(reported.request)) {
                     self.report(id, Ok(&reported.json), now);
+                }
+            }
+            FromHost::Traced(traced) => {
+                let waiting = self.connections.reporting(Some(traced.request));
+                if let (Some(&id), Some(blob)) = (waiting.first(), received.descriptor) {
+                    let trace = Trace {
+                        bytes: traced.bytes,
+                    };
+                    self.connections.answer(id, trace, Some(blob), false, now);
                 }
             }
             FromHost::CompilerWanted(wanted) => self.compilers.want(wanted.count),
@@ -126,7 +136,7 @@ impl Supervisor {
         }
         self.idle_since = now;
         for id in self.connections.reporting(None) {
-            self.report(id, Err("starting again"), now);
+            self.no_answer(id, "starting again", now);
         }
         if self.end.is_some() {
             return;

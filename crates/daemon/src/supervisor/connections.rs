@@ -7,6 +7,7 @@
 //! but for those that wait for the device, on how long.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -47,13 +48,20 @@ pub(super) enum Stage {
         name: String,
         terms: Terms,
     },
-    /// A command that waits for the device host's report.
-    Reporting { request: u64 },
+    /// A command that waits for the device host's answer.
+    Reporting { request: u64, wanted: Wanted },
     /// An answer is being written. `stays`: it then stays open until the service has ended, so that
     /// the end of the stream tells `salus stop` that it has.
     Answering { outbox: Outbox, stays: bool },
     /// `salus run` has started a job, which has this connection until it ends.
     Holding,
+}
+
+/// What a command waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Report,
+    Trace,
 }
 
 impl Connection {
@@ -137,10 +145,10 @@ impl Connections {
             .len()
     }
 
-    /// Commands that wait for a report: for this one, or for any.
+    /// Commands that wait for the device host: for this answer, or for any.
     pub(super) fn reporting(&self, which: Option<u64>) -> Vec<u64> {
         self.ids(|c| match c.stage {
-            Stage::Reporting { request } => which.is_none_or(|wanted| wanted == request),
+            Stage::Reporting { request, .. } => which.is_none_or(|wanted| wanted == request),
             _ => false,
         })
     }
@@ -172,6 +180,7 @@ impl Connections {
         &mut self,
         id: u64,
         message: impl Into<FromService>,
+        descriptor: Option<OwnedFd>,
         stays: bool,
         now: Instant,
     ) {
@@ -179,7 +188,7 @@ impl Connections {
             return;
         };
         let mut outbox = Outbox::default();
-        outbox.push(&message.into(), None);
+        outbox.push(&message.into(), descriptor);
         connection.enter(Stage::Answering { outbox, stays }, now);
         self.write(id);
     }

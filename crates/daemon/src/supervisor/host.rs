@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use salus_channel::{Inbox, Outbox};
+use salus_channel::{Inbox, Outbox, Received};
 use salus_wire::{Description, FromHost, ToHost};
 
 use super::process::Process;
@@ -43,9 +43,9 @@ pub(super) struct Host {
 /// What came of reading its control socket.
 #[derive(Debug)]
 pub(super) enum Heard {
-    Messages(Vec<FromHost>),
+    Messages(Vec<Received<FromHost>>),
     /// It will say no more; why, if it was not simply its end.
-    Broken(Vec<FromHost>, Option<String>),
+    Broken(Vec<Received<FromHost>>, Option<String>),
 }
 
 impl Host {
@@ -126,9 +126,9 @@ impl Host {
         Heard::Broken(messages, why)
     }
 
-    fn take_all(&mut self, messages: &mut Vec<FromHost>) -> Result<(), String> {
+    fn take_all(&mut self, messages: &mut Vec<Received<FromHost>>) -> Result<(), String> {
         while let Some(received) = self.inbox.take().map_err(|e| e.0)? {
-            messages.push(received.message);
+            messages.push(received);
         }
         Ok(())
     }

@@ -5,11 +5,11 @@ use std::time::Instant;
 use rustix::event::PollFlags;
 use salus_engine::Policy;
 use salus_wire::{
-    Adopt, Answer, Change, Changed, Command, FromService, Hello, Ordered, Report, Request, ToHost,
-    limits,
+    Adopt, Answer, AskTrace, Change, Changed, Command, FromService, Hello, Ordered, Report,
+    Request, ToHost, limits,
 };
 
-use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING};
+use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING, Wanted};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
 use super::report::{Card, ServicePart, answer, farewell, merge};
 use super::{ACCEPT_PAUSE, End, Supervisor, log, name_of};
@@ -183,7 +183,13 @@ impl Supervisor {
         }
         match &command.request {
             Request::Report => {
-                self.have_host(id, now, |request| ToHost::from(Report { request }));
+                let message = |request| ToHost::from(Report { request });
+                self.have_host(id, Wanted::Report, now, message);
+            }
+            Request::Trace { seconds } => {
+                let seconds = *seconds;
+                let message = |request| ToHost::from(AskTrace { request, seconds });
+                self.have_host(id, Wanted::Trace, now, message);
             }
             Request::Stop => self.on_stop(id, now),
             Request::Hold => self.on_hold(id, now),
@@ -202,8 +208,23 @@ impl Supervisor {
             waiting_jobs: self.connections.waiting().len(),
         };
         match answer(&merge(from_host, &self.sessions, &service, now)) {
-            Ok(report) => self.connections.answer(id, report, false, now),
+            Ok(report) => self.connections.answer(id, report, None, false, now),
             Err(error) => self.connections.refuse(id, error),
+        }
+    }
+
+    /// Answers a command that the device host does not answer; `state` is why.
+    pub(super) fn no_answer(&mut self, id: u64, state: &str, now: Instant) {
+        let stage = self.connections.get(id).map(|c| &c.stage);
+        match stage {
+            Some(Stage::Reporting {
+                wanted: Wanted::Trace,
+                ..
+            }) => {
+                let why = format!("there is no trace: the device is {state}");
+                self.connections.refuse(id, refusal(code::UNAVAILABLE, why));
+            }
+            _ => self.report(id, Err(state), now),
         }
     }
 
@@ -235,7 +256,7 @@ impl Supervisor {
         if let Some(error) = refused {
             return self.connections.refuse(id, error);
         }
-        self.have_host(id, now, |request| {
+        self.have_host(id, Wanted::Report, now, |request| {
             ToHost::from(Changed {
                 request,
                 session,
@@ -271,25 +292,30 @@ impl Supervisor {
         // A device host that has to be started again goes on with it.
         self.service.host.policy = name.to_owned();
         let policy = name.to_owned();
-        self.have_host(id, now, |request| ToHost::from(Ordered { request, policy }));
+        let message = |request| ToHost::from(Ordered { request, policy });
+        self.have_host(id, Wanted::Report, now, message);
     }
 
-    /// Sends the device host something that it answers with a report.
-    fn have_host(&mut self, id: u64, now: Instant, message: impl FnOnce(u64) -> ToHost) {
+    /// Sends the device host something that it answers with a report or a trace.
+    fn have_host(
+        &mut self,
+        id: u64,
+        wanted: Wanted,
+        now: Instant,
+        message: impl FnOnce(u64) -> ToHost,
+    ) {
+        self.last_request += 1;
+        let request = self.last_request;
+        if let Some(connection) = self.connections.get(id) {
+            connection.enter(Stage::Reporting { request, wanted }, now);
+        }
         match &mut self.host {
-            Some(host) if host.is_open() => {
-                self.last_request += 1;
-                let request = self.last_request;
-                host.send(message(request), None);
-                if let Some(connection) = self.connections.get(id) {
-                    connection.enter(Stage::Reporting { request }, now);
-                }
-            }
+            Some(host) if host.is_open() => host.send(message(request), None),
             Some(host) if host.description().is_some() => {
-                self.report(id, Err("not answering"), now);
+                self.no_answer(id, "not answering", now);
             }
-            Some(_) => self.report(id, Err("starting"), now),
-            None => self.report(id, Err("starting again"), now),
+            Some(_) => self.no_answer(id, "starting", now),
+            None => self.no_answer(id, "starting again", now),
         }
     }
 
@@ -322,7 +348,7 @@ impl Supervisor {
                 .refuse(id, refusal(code::PERMISSION_DENIED, why));
         }
         match answer(&farewell(&self.sessions)) {
-            Ok(farewell) => self.connections.answer(id, farewell, true, now),
+            Ok(farewell) => self.connections.answer(id, farewell, None, true, now),
             Err(error) => self.connections.refuse(id, error),
         }
         let by = format!("{} (pid {pid})", name_of(uid));
@@ -345,7 +371,7 @@ impl Supervisor {
                     now,
                     format_args!("the device host did not answer within {seconds} s"),
                 );
-                self.report(id, Err("not answering"), now);
+                self.no_answer(id, "not answering", now);
             }
             Stage::Waiting { .. } | Stage::Answering { .. } | Stage::Holding => {
                 self.connections.remove(id);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use salus_channel::{Inbox, send_all};
+use salus_channel::{Inbox, Received, open_blob, send_all};
 use salus_wire::{
     Change, Command, Error, FromService, Hello, Request, Terms, ToService, Welcome, encode_frame,
 };
@@ -109,7 +109,7 @@ impl Running {
         stream
     }
 
-    fn command(&self, request: Request) -> (Value, UnixStream) {
+    fn ask(&self, request: Request) -> UnixStream {
         let stream = self.connect();
         let command = Command {
             protocol_min: 1,
@@ -117,6 +117,11 @@ impl Running {
             request,
         };
         send_all(&stream, &ToService::from(command), None).expect("it reads");
+        stream
+    }
+
+    fn command(&self, request: Request) -> (Value, UnixStream) {
+        let stream = self.ask(request);
         match next(&stream) {
             Some(FromService::Answer(answer)) => {
                 let json = serde_json::from_str(&answer.json).expect("it is JSON");
@@ -160,10 +165,14 @@ impl Running {
 
 /// The next message, or `None` at the end of the stream.
 fn next(stream: &UnixStream) -> Option<FromService> {
+    receive(stream).map(|received| received.message)
+}
+
+fn receive(stream: &UnixStream) -> Option<Received<FromService>> {
     let mut inbox = Inbox::default();
     loop {
         if let Some(received) = inbox.take().expect("it is a frame") {
-            return Some(received.message);
+            return Some(received);
         }
         match inbox.fill(stream, true) {
             Ok(0) => return None,
@@ -246,16 +255,7 @@ fn a_session_is_changed_by_its_number_and_the_policy_by_its_name() {
         format!("session {session}: MemoryMax(4096)")
     );
     assert_eq!(report["events"][1], "policy srtf");
-    let refused = |request| {
-        let stranger = service.connect();
-        let command = Command {
-            protocol_min: 1,
-            protocol_max: 1,
-            request,
-        };
-        send_all(&stranger, &ToService::from(command), None).expect("it reads");
-        refusal_of(&stranger).message
-    };
+    let refused = |request| refusal_of(&service.ask(request)).message;
     assert_eq!(
         refused(change(77, Change::Pause)),
         "there is no session 77; `salus ps` shows those that are open"
@@ -391,6 +391,31 @@ fn a_device_host_that_does_not_answer_leaves_what_is_known() {
     let report = service.report();
     assert_eq!(report["device"]["state"], "not answering");
     assert_eq!(report["sessions"][0]["name"], "train.py");
+    service.stop();
+}
+
+#[test]
+fn a_trace_comes_in_memory_of_its_own() {
+    let service = start("works").until_ready();
+    let stream = service.ask(Request::Trace { seconds: 10 });
+    let received = receive(&stream).expect("it is answered");
+    let FromService::Trace(trace) = received.message else {
+        panic!("no trace but {:?}", received.message)
+    };
+    let descriptor = received.descriptor.expect("it comes with a descriptor");
+    let data = open_blob(descriptor, trace.bytes).expect("it is as long as announced");
+    assert_eq!(data, b"the last 10 s");
+    assert_eq!(next(&stream), None, "nothing follows");
+    service.stop();
+}
+
+#[test]
+fn without_a_device_host_that_answers_there_is_no_trace() {
+    let service = start("mute").until_ready();
+    let refused = refusal_of(&service.ask(Request::Trace { seconds: 0 }));
+    assert_eq!(refused.code, code::UNAVAILABLE);
+    let expected = "there is no trace: the device is not answering";
+    assert_eq!(refused.message, expected);
     service.stop();
 }
 

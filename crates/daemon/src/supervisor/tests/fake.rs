@@ -4,13 +4,14 @@
 //! the ordinary run. The device's name chooses the behaviour; so does a job's name.
 
 use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use salus_channel::{Inbox, Outbox, send_all};
 use salus_wire::{
     Adopt, CompilerWanted, Description, Error, Failed, FromHost, FromService, Reported,
-    SessionClosed, ToHost, Up, Welcome,
+    SessionClosed, ToHost, Traced, Up, Welcome,
 };
 use serde_json::json;
 
@@ -64,8 +65,12 @@ struct Control {
 
 impl Control {
     fn send(&self, message: impl Into<FromHost>) {
+        self.send_with(message, None);
+    }
+
+    fn send_with(&self, message: impl Into<FromHost>, descriptor: Option<OwnedFd>) {
         let mut outbox = self.outbox.lock().expect("no panic here");
-        outbox.push(&message.into(), None);
+        outbox.push(&message.into(), descriptor);
         let _ = outbox.flush(&*self.socket, true);
     }
 }
@@ -134,6 +139,13 @@ fn listen(control: &Control, mute: bool) {
                     request: ordered.request,
                     json: "{}".into(),
                 });
+            }
+            (ToHost::AskTrace(_), _) if mute => {}
+            (ToHost::AskTrace(asked), _) => {
+                let data = format!("the last {} s", asked.seconds);
+                let (request, bytes) = (asked.request, data.len() as u64);
+                let blob = salus_channel::blob(data.as_bytes()).expect("memory");
+                control.send_with(Traced { request, bytes }, Some(blob));
             }
             (ToHost::CompilerJoined(joined), Some(socket)) => {
                 events.push(format!("compiler {} joined", joined.compiler));

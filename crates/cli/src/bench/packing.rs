@@ -1,0 +1,233 @@
+//! `salus bench packing`: two jobs side by side under `pack`, against two processes that share the
+//! device without Salus, and against one iteration at a time.
+//!
+//! For each mix of two models, the same two training loops run for a while in each of these ways, in
+//! turn, several rounds. What a pair does is the sum of both jobs' speeds, each relative to the same
+//! job alone and directly on the plugin, so that a fast job cannot hide what a slow one lost.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use salus_daemon::config::Problem;
+use serde_json::{Value, json};
+
+use super::jobs::{Jobs, PREPARE_TIME};
+use super::setup::{Route, Setup};
+use super::side::Side;
+use super::stats::median;
+use super::{machine, report};
+use crate::{Format, Outcome, output};
+
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How to print it; `json` has every number
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Two mixes and one short round: shows that everything runs, resolves nothing
+    #[arg(long)]
+    quick: bool,
+    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
+    /// this program, else python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+}
+
+/// Two rows of `worker.py`, and whether both are small or run on one thread.
+const MIXES: &[(&str, &str, bool)] = &[
+    ("step_1ms", "step_1ms", true),
+    ("lstm_3ms", "lstm_3ms", true),
+    ("step_1ms", "lstm_3ms", true),
+    ("transformer_3ms", "lstm_10ms", true),
+    ("step_10ms_mlp", "step_10ms_transformer", false),
+    ("cnn_10ms", "step_10ms_mlp", false),
+    ("cnn_10ms", "lstm_10ms", false),
+    ("cnn_100ms", "step_100ms", false),
+];
+
+const EACH_TARGET: f64 = 0.9;
+const MEAN_TARGET: f64 = 1.05;
+const ONE_AT_A_TIME_TARGET: f64 = 1.1;
+const SMALL_TARGET: f64 = 1.5;
+/// Long enough that what `pack` measures when it meets a pair is a small part of it.
+const BLOCK: Duration = Duration::from_secs(3);
+const QUICK_BLOCK: Duration = Duration::from_millis(500);
+const ROUNDS: usize = 4;
+/// Beyond the block itself.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The ways in which a pair can share the device.
+struct Ways {
+    direct: [Side; 2],
+    pack: Jobs,
+    one: Jobs,
+}
+
+pub(super) fn packing(arguments: &Arguments) -> Outcome {
+    let setup = Setup::find(arguments.python.as_deref())?;
+    let (mixes, rounds, block) = match arguments.quick {
+        true => (&MIXES[..2], 1, QUICK_BLOCK),
+        false => (MIXES, ROUNDS, BLOCK),
+    };
+    let mut ways = Ways::start(&setup)?;
+    let mut found = Vec::new();
+    for (n, (one, other, small)) in mixes.iter().enumerate() {
+        output::say(&format!(
+            "mix {} of {}: {one} and {other}",
+            n + 1,
+            mixes.len()
+        ));
+        let mut mix = ways.measure([one, other], rounds, block)?;
+        mix["small"] = json!(small);
+        output::say(&format!(
+            "  against unmanaged {:.3}, against one at a time {:.3}",
+            mix["against_unmanaged"].as_f64().unwrap_or(f64::NAN),
+            mix["against_one_at_a_time"].as_f64().unwrap_or(f64::NAN),
+        ));
+        found.push(mix);
+    }
+    let number = |mix: &Value, key: &str| mix[key].as_f64().unwrap_or(f64::NAN);
+    let logs = found
+        .iter()
+        .map(|mix| number(mix, "against_unmanaged").ln());
+    let mean = (logs.sum::<f64>() / found.len() as f64).exp();
+    let found = json!({
+        "machine": machine::description(&setup),
+        "mixes": found,
+        "geometric_mean_against_unmanaged": mean,
+        "targets": {
+            "each": EACH_TARGET, "mean": MEAN_TARGET,
+            "one_at_a_time": ONE_AT_A_TIME_TARGET, "one_at_a_time_small": SMALL_TARGET,
+        },
+    });
+    output::data(&match arguments.output {
+        Format::Json => format!("{found:#}\n"),
+        Format::Table => table(&found),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Ways {
+    fn start(setup: &Setup) -> Result<Self, Problem> {
+        let start = |policy: &str| -> Result<Jobs, Problem> {
+            let mut jobs = Jobs::start(setup, &["--policy", policy])?;
+            for _ in 0..2 {
+                jobs.add(setup, &[])?;
+            }
+            Ok(jobs)
+        };
+        Ok(Self {
+            direct: [
+                Side::start(setup, "direct", &Route::Direct)?,
+                Side::start(setup, "again", &Route::Direct)?,
+            ],
+            pack: start("pack")?,
+            one: start("fair")?,
+        })
+    }
+
+    fn measure(
+        &mut self,
+        rows: [&str; 2],
+        rounds: usize,
+        block: Duration,
+    ) -> Result<Value, Problem> {
+        for pair in self.all() {
+            for (job, row) in pair.iter_mut().zip(rows) {
+                job.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
+            }
+        }
+        let (mut unmanaged, mut one, mut totals) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..rounds {
+            // Alone, for the scale; each of the three ways in turn.
+            let mut alone = [0.0; 2];
+            for (n, job) in self.direct.iter_mut().enumerate() {
+                alone[n] = speed(&ask(job, rows[n], block)?);
+            }
+            let mut total = [0.0; 3];
+            for (way, pair) in self.all().into_iter().enumerate() {
+                total[way] = together(pair, rows, block, alone)?;
+            }
+            let [direct, pack, fair] = total;
+            unmanaged.push(pack / direct);
+            one.push(pack / fair);
+            totals.push(json!({ "unmanaged": direct, "pack": pack, "one_at_a_time": fair }));
+        }
+        for pair in self.all() {
+            for (job, row) in pair.iter_mut().zip(rows) {
+                job.ask(&json!({ "do": "drop", "row": row }), PATIENCE)?;
+            }
+        }
+        Ok(json!({
+            "jobs": rows,
+            "rounds": totals,
+            "against_unmanaged": median(unmanaged.into_iter()),
+            "against_one_at_a_time": median(one.into_iter()),
+        }))
+    }
+
+    fn all(&mut self) -> [&mut [Side]; 3] {
+        [&mut self.direct, &mut self.pack.all, &mut self.one.all]
+    }
+}
+
+fn block_of(row: &str, time: Duration) -> Value {
+    json!({ "do": "block", "row": row, "seconds": time.as_secs_f64() })
+}
+
+fn ask(job: &mut Side, row: &str, time: Duration) -> Result<Value, Problem> {
+    job.ask(&block_of(row, time), time + PATIENCE)
+}
+
+/// What both do at once, each relative to its speed alone.
+fn together(
+    pair: &mut [Side],
+    rows: [&str; 2],
+    time: Duration,
+    alone: [f64; 2],
+) -> Result<f64, Problem> {
+    for (job, row) in pair.iter_mut().zip(rows) {
+        job.tell(&block_of(row, time))?;
+    }
+    let mut total = 0.0;
+    for (n, job) in pair.iter_mut().enumerate() {
+        let said = job.hear(&block_of(rows[n], time), time + PATIENCE)?;
+        total += speed(&said) / alone[n];
+    }
+    Ok(total)
+}
+
+/// Steps in a second.
+fn speed(said: &Value) -> f64 {
+    1e6 / said["step_us"].as_f64().unwrap_or(f64::NAN)
+}
+
+fn table(found: &Value) -> String {
+    let mut out = report::header(&found["machine"]);
+    out.push_str(
+        "what two jobs do side by side under `pack`, against two processes without Salus,\n",
+    );
+    out.push_str("and against one iteration at a time (`fair`)\n\n");
+    out.push_str("UNMANAGED  ONE AT A TIME  TARGETS     MIX\n");
+    for mix in found["mixes"].as_array().into_iter().flatten() {
+        let number = |key: &str| mix[key].as_f64().unwrap_or(f64::NAN);
+        let least = match mix["small"] == true {
+            true => SMALL_TARGET,
+            false => ONE_AT_A_TIME_TARGET,
+        };
+        out.push_str(&format!(
+            "{:>9.3}  {:>13.3}  {EACH_TARGET}, {least:<5}  {} and {}\n",
+            number("against_unmanaged"),
+            number("against_one_at_a_time"),
+            mix["jobs"][0].as_str().unwrap_or("?"),
+            mix["jobs"][1].as_str().unwrap_or("?"),
+        ));
+    }
+    let mean = found["geometric_mean_against_unmanaged"].as_f64();
+    out.push_str(&format!(
+        "{:>9.3}                 {MEAN_TARGET}        geometric mean\n",
+        mean.unwrap_or(f64::NAN)
+    ));
+    out
+}

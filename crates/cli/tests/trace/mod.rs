@@ -1,0 +1,254 @@
+//! `salus trace` of a service with two jobs, which are played by hand.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use salus_channel::{Inbox, Segment, send_all};
+use salus_wire::{
+    Await, Compile, Execute, FromService, Hello, Region, Shape, Terms, ToService, Upload, limits,
+};
+
+use super::*;
+
+const STEP: &str = "name: step; params: f32[4]; outputs: f32[4]; scratch: 1000; ms: 2";
+
+/// A job that has come and runs a few iterations.
+struct Job {
+    socket: UnixStream,
+    inbox: Inbox,
+    /// Whatever it sends lies in here.
+    segment: Segment,
+}
+
+impl Job {
+    fn start(home: &Home, name: &str) -> Self {
+        let socket = UnixStream::connect(home.socket()).expect("it listens");
+        let patience = Duration::from_secs(PATIENCE_SECONDS as u64);
+        socket.set_read_timeout(Some(patience)).expect("a socket");
+        let mut job = Self {
+            socket,
+            inbox: Inbox::default(),
+            segment: Segment::create(4096, false).expect("memory"),
+        };
+        job.send(Hello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".into(),
+            name: name.into(),
+            terms: Terms::default(),
+        });
+        job.until(|message| matches!(message, FromService::Welcome(_)));
+        let segment = job.segment.as_fd().try_clone_to_owned();
+        let announced = salus_wire::Segment { id: 0, bytes: 4096 };
+        send_all(
+            &job.socket,
+            &ToService::from(announced),
+            Some(segment.expect("a descriptor")),
+        )
+        .expect("it reads");
+        assert!(job.segment.copy_in(1024, STEP.as_bytes()));
+        job.send(Compile {
+            program: 1,
+            format: "mlir".into(),
+            code: region(1024, STEP.len() as u64),
+            options: Vec::new(),
+        });
+        job.until(|message| matches!(message, FromService::Compiled(_)));
+        job.send(Upload {
+            array: 1,
+            shape: Shape {
+                element_type: 11,
+                dims: vec![4],
+                minor_to_major: None,
+            },
+            memory: 0,
+            data: region(0, 16),
+        });
+        job
+    }
+
+    /// Asks for so many iterations.
+    fn execute(&mut self, iterations: u64) {
+        assert!(iterations <= limits::LAUNCHES.into());
+        for operation in 1..=iterations {
+            self.send(Execute {
+                operation,
+                program: 1,
+                first_output: 100 * operation,
+                arguments: vec![1],
+                keep: Vec::new(),
+            });
+        }
+    }
+
+    fn until_ended(&mut self, operation: u64) {
+        self.send(Await { operation });
+        self.until(|message| {
+            matches!(message, FromService::Completed(ends) if ends.done.contains(&operation))
+        });
+    }
+
+    fn send(&self, message: impl Into<ToService>) {
+        send_all(&self.socket, &message.into(), None).expect("it reads");
+    }
+
+    fn until(&mut self, wanted: impl Fn(&FromService) -> bool) {
+        loop {
+            match self.inbox.take::<FromService>().expect("a frame") {
+                Some(received) if wanted(&received.message) => return,
+                Some(_) => {}
+                None => {
+                    let n = self.inbox.fill(&self.socket, true).expect("it answers");
+                    assert!(n > 0, "the service closed the session");
+                }
+            }
+        }
+    }
+}
+
+fn region(offset: u64, length: u64) -> Region {
+    Region {
+        segment: 0,
+        offset,
+        length,
+    }
+}
+
+/// Runs two jobs side by side; both stay open.
+fn two_jobs(home: &Home) -> [Job; 2] {
+    let mut jobs = ["one.py", "two.py"].map(|name| Job::start(home, name));
+    for job in &mut jobs {
+        job.execute(10);
+    }
+    for job in &mut jobs {
+        job.until_ended(10);
+    }
+    // The engine hears of an end after the job does.
+    let ran = |report: &Value| {
+        let sessions = report["sessions"].as_array().expect("a list").iter();
+        sessions
+            .filter_map(|s| s["iterations"].as_u64())
+            .sum::<u64>()
+    };
+    assert!((0..1000).any(|_| ran(&home.report()) == 20));
+    jobs
+}
+
+/// The slices of each track, by its name: begin, end, name.
+fn tracks(trace: &Value) -> BTreeMap<String, Vec<(u64, u64, String)>> {
+    let events = trace["traceEvents"].as_array().expect("a list");
+    let text = |value: &Value| value.as_str().expect("text").to_owned();
+    let named = events.iter().filter(|e| e["name"] == "thread_name");
+    let names: BTreeMap<_, _> = named
+        .map(|e| (e["tid"].as_u64(), text(&e["args"]["name"])))
+        .collect();
+    let mut tracks = BTreeMap::new();
+    for name in names.values() {
+        tracks.insert(name.clone(), Vec::new());
+    }
+    for event in events.iter().filter(|e| e["ph"] == "X") {
+        let track = &names[&event["tid"].as_u64()];
+        let number = |key: &str| event[key].as_u64().expect("a number");
+        let (from, until) = (number("ts"), number("ts") + number("dur"));
+        let slices = tracks.get_mut(track).expect("it is named");
+        slices.push((from, until, text(&event["name"])));
+    }
+    tracks
+}
+
+#[test]
+fn a_trace_has_a_track_for_the_lane_and_each_job() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let _jobs = two_jobs(&home);
+    let done = home.run(&["trace", "-o", "-"]);
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(
+        done.err.starts_with("20 iterations of 2 jobs in "),
+        "{}",
+        done.err
+    );
+    assert!(
+        done.err
+            .ends_with(": it opens in https://ui.perfetto.dev\n"),
+        "{}",
+        done.err
+    );
+    let trace: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    let tracks = tracks(&trace);
+    let pid = std::process::id();
+    let job = |n: u64, name: &str| format!("{name}.py (session {n}, pid {pid})");
+    let names: Vec<_> = tracks.keys().cloned().collect();
+    assert_eq!(names, ["lane 0".into(), job(1, "one"), job(2, "two")]);
+    let lane = &tracks["lane 0"];
+    assert!(lane.windows(2).all(|two| two[0].1 <= two[1].0), "{lane:?}");
+    for name in ["one.py", "two.py"] {
+        let count = lane.iter().filter(|slice| slice.2 == name).count();
+        assert_eq!(count, 10);
+    }
+    // Both asked for all at once, so each waited while the other ran.
+    for track in [job(1, "one"), job(2, "two")] {
+        for state in ["running", "waiting for its turn"] {
+            assert!(
+                tracks[&track].iter().any(|slice| slice.2 == state),
+                "{state}"
+            );
+        }
+    }
+    let events = trace["traceEvents"].as_array().expect("a list");
+    assert!(events.iter().any(|e| e["ph"] == "C"));
+    assert!(events.iter().any(|e| e["args"]["program"] == "step"));
+}
+
+#[test]
+fn a_trace_is_a_file_or_a_picture_or_both() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let jobs = two_jobs(&home);
+    // What is closed is still known.
+    drop(jobs);
+    let run = |arguments: &[&str]| {
+        let mut command = home.salus(arguments);
+        Done::of(
+            command
+                .current_dir(&home.dir)
+                .output()
+                .expect("it can be started"),
+        )
+    };
+    let (json, svg) = (home.dir.join("salus-trace.json"), home.dir.join("t.svg"));
+    let done = run(&["trace", "--svg", "t.svg"]);
+    assert_eq!((done.code, done.out.as_str()), (0, ""), "{}", done.err);
+    assert!(
+        done.err.ends_with(": `t.svg` opens in a browser\n"),
+        "{}",
+        done.err
+    );
+    let picture = fs::read_to_string(svg).expect("it was written");
+    assert!(picture.starts_with("<svg ") && picture.contains("one.py, 10 iterations"));
+    assert!(!json.exists());
+    let done = run(&["trace", "--last", "1h"]);
+    assert_eq!(done.code, 0, "{}", done.err);
+    assert!(
+        done.err.contains("`salus-trace.json` opens in "),
+        "{}",
+        done.err
+    );
+    let trace = fs::read(json).expect("it was written");
+    serde_json::from_slice::<Value>(&trace).expect("it is JSON");
+    let done = run(&["trace", "-o", "no/such/place"]);
+    assert_eq!(done.code, 2);
+    assert!(
+        done.err
+            .starts_with("error: `no/such/place` cannot be written: No such file")
+    );
+    let done = run(&["trace", "--last", "soon"]);
+    assert_eq!(done.code, 2);
+    assert!(
+        done.err.contains("such as 20ms, 1.5s, 10m or 2h"),
+        "{}",
+        done.err
+    );
+}
