@@ -58,7 +58,8 @@ impl Engine {
             self.wake_at = self.residency.next(claimant);
         }
         let at_work = |id: &SessionId, s: &Session| {
-            let asks = s.request.is_some() && !self.is_held(*id, s);
+            // A paused one may free something when it goes on.
+            let asks = s.request.is_some() && !s.paused;
             *id != claimant && (!asks || s.account.running > 0)
         };
         let hope = self.wake_at.is_some()
@@ -83,7 +84,10 @@ impl Engine {
 
     pub(crate) fn others_fit(&self, claimant: SessionId) -> bool {
         let mut others = self.sessions.iter();
-        others.any(|(id, s)| *id != claimant && s.request.is_some() && self.lack(*id) == 0)
+        others.any(|(id, s)| {
+            let asks = s.request.is_some() && !self.is_held(*id, s);
+            *id != claimant && asks && self.lack(*id) == 0
+        })
     }
 
     pub(crate) fn send_away(

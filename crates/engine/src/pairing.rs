@@ -22,7 +22,7 @@ use crate::{Program, SessionId};
 /// What side by side must gain to be worth it, in hundredths of doing one after the other.
 const WORTH: u64 = 105;
 /// Iterations that make a measure.
-const MEASURED: u32 = 6;
+const MEASURED: u32 = 7;
 /// After so many times that, one of two is enough to judge: an iteration of the other lasts so long
 /// that something else always runs beside it as well.
 const OFTEN: u32 = 4;
@@ -39,7 +39,7 @@ pub(crate) struct Pairing {
 /// What iterations of a program take while nothing else runs.
 #[derive(Debug, Default)]
 struct Alone {
-    mean: Mean,
+    typical: Typical,
     until: Time,
     /// How often others ran beside it.
     beside: u32,
@@ -49,7 +49,7 @@ struct Alone {
 #[derive(Debug, Default)]
 struct Pair {
     /// Of the program that comes first in the pair, and of the other.
-    together: [Mean; 2],
+    together: [Typical; 2],
     verdict: Option<Verdict>,
     seen_at: Time,
 }
@@ -60,33 +60,29 @@ struct Verdict {
     until: Time,
 }
 
+/// What the last iterations took, of which the middle counts: on a busy machine some take much
+/// longer, and a mean of few would follow those.
 #[derive(Debug, Default)]
-struct Mean {
+struct Typical {
     count: u32,
-    sum: Duration,
+    last: [u64; MEASURED as usize],
 }
 
-impl Mean {
+impl Typical {
     fn add(&mut self, time: Duration) {
-        self.count += 1;
-        self.sum = self.sum + time;
-    }
-
-    /// Forgets the older ones little by little.
-    fn renew(&mut self, time: Duration) {
-        if self.count == MEASURED {
-            self.sum = Duration(self.mean() * u64::from(MEASURED - 1));
-            self.count -= 1;
-        }
-        self.add(time);
+        self.last[(self.count % MEASURED) as usize] = time.0;
+        self.count = self.count.saturating_add(1);
     }
 
     fn enough(&self) -> bool {
         self.count >= MEASURED
     }
 
-    fn mean(&self) -> u64 {
-        self.sum.0 / u64::from(self.count.max(1))
+    /// Of as many as make a measure.
+    fn time(&self) -> u64 {
+        let mut sorted = self.last;
+        sorted.sort_unstable();
+        sorted[sorted.len() / 2]
     }
 }
 
@@ -111,14 +107,14 @@ impl Pairing {
     /// It runs often, and what it takes alone is not known, or not any more.
     pub(crate) fn wants_to_be_alone(&self, now: Time, program: Program) -> bool {
         self.programs.get(&program).is_some_and(|alone| {
-            alone.beside >= MEASURED && (!alone.mean.enough() || now >= alone.until)
+            alone.beside >= MEASURED && (!alone.typical.enough() || now >= alone.until)
         })
     }
 
     /// An iteration of `program` ran while no other lane ran anything.
     pub(crate) fn ran_alone(&mut self, now: Time, program: Program, took: Duration) {
         let alone = self.program(now, program);
-        alone.mean.renew(took);
+        alone.typical.add(took);
         alone.until = now + REMEMBERED;
     }
 
@@ -137,8 +133,8 @@ impl Pairing {
         took: Duration,
     ) {
         let key = key(program, other);
-        let alone = |program| self.programs.get(&program).filter(|a| a.mean.enough());
-        let alone = [key.0, key.1].map(|program| alone(program).map(|a| a.mean.mean()));
+        let alone = |program| self.programs.get(&program).filter(|a| a.typical.enough());
+        let alone = [key.0, key.1].map(|program| alone(program).map(|a| a.typical.time()));
         if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&key) {
             make_room(&mut self.pairs, |pair| now - pair.seen_at < REMEMBERED);
         }
@@ -178,7 +174,7 @@ impl Pair {
         let speed = |side: usize| {
             let together = &self.together[side];
             let alone = alone[side].filter(|_| together.enough())?;
-            Some(100 * alone / together.mean().max(1))
+            Some(100 * alone / together.time().max(1))
         };
         let often = |side: usize| self.together[side].count >= OFTEN * MEASURED;
         let gain = match (speed(0), speed(1)) {
@@ -203,12 +199,10 @@ impl Engine {
         heads.sort_unstable_by_key(|head| head.order);
         let mut apart = Vec::new();
         for head in &heads {
+            let keeps = |earlier: &&Placed<'_>| self.keeps_waiting(now, head, earlier);
             if self.waits_apart(now, head) {
                 apart.push(head);
-            } else if !apart
-                .iter()
-                .any(|earlier| self.keeps_waiting(now, head, earlier))
-            {
+            } else if !apart.iter().any(keeps) {
                 return Some((head.order, head.waiting.session));
             }
         }

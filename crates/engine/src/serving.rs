@@ -85,16 +85,13 @@ impl Engine {
         lanes.flat_map(move |(index, lane)| {
             let resident = lane.resident.first_key_value();
             let heads = [resident, lane.absent.first_key_value()];
-            heads
-                .into_iter()
-                .flatten()
-                .filter_map(move |(order, waiting)| {
-                    (lane.in_flight() < self.depth(order.rank)).then(|| Placed {
-                        lane: index,
-                        order: self.among_all(index, *order),
-                        waiting,
-                    })
-                })
+            let heads = heads.into_iter().flatten();
+            let heads = heads.filter(|(order, _)| lane.in_flight() < self.depth(order.rank));
+            heads.map(move |(order, waiting)| Placed {
+                lane: index,
+                order: self.among_all(index, *order),
+                waiting,
+            })
         })
     }
 

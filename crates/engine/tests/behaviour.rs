@@ -919,6 +919,37 @@ fn a_request_waits_as_long_as_somebody_may_give_something_back() {
 }
 
 #[test]
+fn who_waits_for_another_to_end_cannot_make_room_for_it() {
+    let mut s = Story::new(100, 0, 1, 1..=2);
+    s.holds(1, 40);
+    s.holds(2, 40);
+    let policy = Policy::Exclusive;
+    assert_eq!(s.on(Event::Ordered { policy }), []);
+    // 2 may be served when 1 has ended, and holds what 1 lacks.
+    assert_eq!(s.launch(2, NOTHING), []);
+    let why = Refusal::NoRoom {
+        needs_bytes: 30 * MIB,
+        free_bytes: 20 * MIB,
+        host_free_bytes: 0,
+    };
+    assert_eq!(s.upload(1, 30), [Refuse(1, why)]);
+    assert_eq!(s.closed(1), [Start(2)]);
+}
+
+#[test]
+fn who_is_paused_may_make_room_when_it_goes_on() {
+    let mut s = Story::new(100, 0, 1, 1..=2);
+    s.holds(1, 40);
+    s.holds(2, 40);
+    let session = SessionId(2);
+    assert_eq!(s.on(Event::Paused { session }), []);
+    assert_eq!(s.launch(2, NOTHING), []);
+    assert_eq!(s.upload(1, 30), []);
+    assert_eq!(s.on(Event::Resumed { session }), [Start(2)]);
+    assert_eq!(s.released(2, 10, 0), [Start(1)]);
+}
+
+#[test]
 fn what_cannot_be_moved_is_not_asked_for_again_until_something_changes() {
     let mut s = two_hold_forty(1..=3);
     assert_eq!(s.closed(2), []);

@@ -28,6 +28,9 @@ pub(crate) struct Arguments {
     /// Two mixes and one short round: shows that everything runs, resolves nothing
     #[arg(long)]
     quick: bool,
+    /// Run the mixes with these numbers only
+    #[arg(long, value_name = "N", num_args = 1.., value_delimiter = ',')]
+    only: Vec<usize>,
     /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
     /// this program, else python3]
     #[arg(long, value_name = "PATH")]
@@ -66,17 +69,23 @@ struct Ways {
 
 pub(super) fn packing(arguments: &Arguments) -> Outcome {
     let setup = Setup::find(arguments.python.as_deref())?;
-    let (mixes, rounds, block) = match arguments.quick {
-        true => (&MIXES[..2], 1, QUICK_BLOCK),
-        false => (MIXES, ROUNDS, BLOCK),
+    let (most, rounds, block) = match arguments.quick {
+        true => (2, 1, QUICK_BLOCK),
+        false => (MIXES.len(), ROUNDS, BLOCK),
     };
+    let wanted = |n: &usize| arguments.only.is_empty() || arguments.only.contains(n);
+    let mixes: Vec<usize> = (1..=MIXES.len()).filter(wanted).take(most).collect();
+    if mixes.is_empty() {
+        return Err(Problem::new("there is no such mix")
+            .hint(format!("they have the numbers 1 to {}", MIXES.len())));
+    }
     let mut ways = Ways::start(&setup)?;
     let mut found = Vec::new();
-    for (n, (one, other, small)) in mixes.iter().enumerate() {
+    for number in mixes {
+        let (one, other, small) = MIXES[number - 1];
         output::say(&format!(
-            "mix {} of {}: {one} and {other}",
-            n + 1,
-            mixes.len()
+            "mix {number} of {}: {one} and {other}",
+            MIXES.len()
         ));
         let mut mix = ways.measure([one, other], rounds, block)?;
         mix["small"] = json!(small);
