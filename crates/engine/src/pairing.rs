@@ -133,13 +133,19 @@ impl Pairing {
         took: Duration,
     ) {
         let key = key(program, other);
+        if let Some(pair) = self.pairs.get_mut(&key)
+            && pair.verdict.is_some_and(|verdict| now < verdict.until)
+        {
+            pair.seen_at = now;
+            return;
+        }
         let alone = |program| self.programs.get(&program).filter(|a| a.typical.enough());
         let alone = [key.0, key.1].map(|program| alone(program).map(|a| a.typical.time()));
         if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&key) {
             make_room(&mut self.pairs, |pair| now - pair.seen_at < REMEMBERED);
         }
         let pair = self.pairs.entry(key).or_default();
-        if pair.verdict.is_some_and(|verdict| now >= verdict.until) {
+        if pair.verdict.is_some() {
             *pair = Pair::default();
         }
         pair.seen_at = now;

@@ -217,7 +217,7 @@ impl Device {
     }
 
     fn run_out(&mut self) -> &mut Self {
-        self.until(u64::MAX / MS);
+        self.until(10_000_000);
         let unfinished = self.jobs.values().find(|job| job.done_at.is_none());
         assert!(unfinished.is_none(), "{unfinished:?} never ended");
         self
@@ -851,6 +851,18 @@ fn priority_a_lower_class_waits_for_all_higher_ones() {
 }
 
 #[test]
+fn priority_a_wish_counts_for_what_waits_already() {
+    let mut d = Device::with(
+        Policy::Priority,
+        1,
+        [job(10, 9), job(10, 2).class(Class::Low).from(15)],
+    );
+    let (session, wishes) = (session(2), job(10, 1).class(Class::High).wishes);
+    d.at(45, Event::Wished { session, wishes });
+    check(&mut d, ["######--###", ".-----##..."]);
+}
+
+#[test]
 fn priority_shares_within_a_class() {
     check(
         &mut Device::with(Policy::Priority, 1, [job(10, 5), job(10, 5)]),
@@ -1140,9 +1152,16 @@ fn all_at_once(policy: Policy, jobs: Vec<Job>) -> Device {
             ..job.clone()
         };
         device.add(1_000 + id, before);
-        device.add(id, job.from(100_000 + id));
+        device.add(id, job.from(arrives_at(id)));
     }
     device
+}
+
+/// In ms: before the first of the two iterations has ended.
+fn arrives_at(id: u64) -> u64 {
+    let at = 100_000 + 12 * id;
+    assert!(at < 100_100, "too many jobs");
+    at
 }
 
 /// When the jobs have the device for themselves, in ns.
@@ -1351,9 +1370,7 @@ fn deadline_meets_all_that_any_order_meets_on_one_lane() {
         // Those of class 2 are there as well, and always ready.
         let mut jobs = vec![job(30, 20).runs(99)];
         for (nth, (length, due)) in (0..).zip(&drawn) {
-            // They come 1 ms after each other, before the device is theirs.
-            let arrives = 100_000 + 3 + nth;
-            let latency = 100_200 + due - arrives;
+            let latency = 100_200 + due - arrives_at(3 + nth);
             jobs.push(job(*length, 1).runs(nth).latency(latency));
         }
         let mut d = all_at_once(Policy::Deadline, jobs);

@@ -35,9 +35,26 @@ mod stats;
 mod switch;
 mod transfers;
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
-use crate::Outcome;
+use crate::{Format, Outcome};
+
+/// What most benches take.
+#[derive(Args)]
+struct Common {
+    /// How to print it; `json` has every number
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Short and small: shows that everything runs, resolves nothing
+    #[arg(long)]
+    quick: bool,
+    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
+    /// this program, else python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+}
 
 #[derive(Args)]
 pub(crate) struct Arguments {

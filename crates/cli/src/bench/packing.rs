@@ -5,7 +5,6 @@
 //! turn, several rounds. What a pair does is the sum of both jobs' speeds, each relative to the same
 //! job alone and directly on the plugin, so that a fast job cannot hide what a slow one lost.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -17,24 +16,16 @@ use super::jobs::{Jobs, PREPARE_TIME};
 use super::setup::{Route, Setup};
 use super::side::Side;
 use super::stats::median;
-use super::{machine, report};
+use super::{Common, machine, report};
 use crate::{Format, Outcome, output};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How to print it; `json` has every number
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-    /// Two mixes and one short round: shows that everything runs, resolves nothing
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// Run the mixes with these numbers only
     #[arg(long, value_name = "N", num_args = 1.., value_delimiter = ',')]
     only: Vec<usize>,
-    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
-    /// this program, else python3]
-    #[arg(long, value_name = "PATH")]
-    python: Option<PathBuf>,
 }
 
 /// Two rows of `worker.py`, and whether both are small or run on one thread.
@@ -68,8 +59,8 @@ struct Ways {
 }
 
 pub(super) fn packing(arguments: &Arguments) -> Outcome {
-    let setup = Setup::find(arguments.python.as_deref())?;
-    let (most, rounds, block) = match arguments.quick {
+    let setup = Setup::find(arguments.common.python.as_deref())?;
+    let (most, rounds, block) = match arguments.common.quick {
         true => (2, 1, QUICK_BLOCK),
         false => (MIXES.len(), ROUNDS, BLOCK),
     };
@@ -110,7 +101,7 @@ pub(super) fn packing(arguments: &Arguments) -> Outcome {
             "one_at_a_time": ONE_AT_A_TIME_TARGET, "one_at_a_time_small": SMALL_TARGET,
         },
     });
-    output::data(&match arguments.output {
+    output::data(&match arguments.common.output {
         Format::Json => format!("{found:#}\n"),
         Format::Table => table(&found),
     });

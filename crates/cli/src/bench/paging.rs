@@ -4,7 +4,6 @@
 //! Started and compiled beforehand, so that only steps and moves are timed. What moves cost is told
 //! by the service, and held against plain copies of as many bytes.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use clap::Args;
 use salus_daemon::config::Problem;
 use serde_json::{Value, json};
 
+use super::Common;
 use super::jobs::{Jobs, PREPARE_TIME, RUN_TIME};
 use super::machine;
 use super::report;
@@ -21,19 +21,11 @@ use crate::{Format, Outcome, output, units};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How to print it; `json` has every number
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-    /// Few jobs and one round: shows that everything runs, resolves nothing
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// Run these only
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<String>,
-    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
-    /// this program, else python3]
-    #[arg(long, value_name = "PATH")]
-    python: Option<PathBuf>,
 }
 
 /// Jobs that are alike.
@@ -83,7 +75,7 @@ const BANDWIDTH: &str = "bandwidth";
 const MOVE_TARGET: f64 = 2.5;
 
 pub(super) fn paging(arguments: &Arguments) -> Outcome {
-    let setup = Setup::find(arguments.python.as_deref())?;
+    let setup = Setup::find(arguments.common.python.as_deref())?;
     let wants =
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|one| one == name);
     let chosen: Vec<&Scenario> = SCENARIOS.iter().filter(|s| wants(s.name)).collect();
@@ -106,7 +98,7 @@ pub(super) fn paging(arguments: &Arguments) -> Outcome {
             chosen.len(),
             scenario.what
         ));
-        findings.push(measure(&setup, scenario, arguments.quick, copy)?);
+        findings.push(measure(&setup, scenario, arguments.common.quick, copy)?);
     }
     let found = json!({
         "machine": machine::description(&setup),
@@ -114,7 +106,7 @@ pub(super) fn paging(arguments: &Arguments) -> Outcome {
         "bandwidth": bandwidth,
         "scenarios": findings,
     });
-    output::data(&match arguments.output {
+    output::data(&match arguments.common.output {
         Format::Json => format!("{found:#}\n"),
         Format::Table => table(&found),
     });

@@ -6,7 +6,6 @@
 //! different lengths at once; average completion time under `srtf` and `las` against one after
 //! another, beside the best that any order could do.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -17,24 +16,16 @@ use serde_json::{Value, json};
 
 use super::jobs::{Jobs, RUN_TIME, of_session};
 use super::setup::Setup;
-use super::{burst, machine, report};
+use super::{Common, burst, machine, report};
 use crate::{Format, Outcome, output};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How to print it; `json` has every number
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-    /// Fewer jobs and shorter: shows that everything runs, resolves nothing
-    #[arg(long)]
-    quick: bool,
+    #[command(flatten)]
+    common: Common,
     /// Run these only: fair, inference, burst
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<String>,
-    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
-    /// this program, else python3]
-    #[arg(long, value_name = "PATH")]
-    python: Option<PathBuf>,
 }
 
 const NAMES: [&str; 3] = ["fair", "inference", "burst"];
@@ -48,7 +39,7 @@ const TRAINING_TARGET: f64 = 0.9;
 const LATENCY_SLACK: f64 = 1.1;
 
 pub(super) fn policies(arguments: &Arguments) -> Outcome {
-    let setup = Setup::find(arguments.python.as_deref())?;
+    let setup = Setup::find(arguments.common.python.as_deref())?;
     let wants =
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|one| one == name);
     if !NAMES.iter().any(|name| wants(name)) {
@@ -56,7 +47,7 @@ pub(super) fn policies(arguments: &Arguments) -> Outcome {
             Problem::new("there is no such part").hint(format!("there are {}", NAMES.join(", ")))
         );
     }
-    let quick = arguments.quick;
+    let quick = arguments.common.quick;
     let mut found = json!({ "machine": machine::description(&setup) });
     if wants("fair") {
         found["fair"] = json!(fair(&setup, quick)?);
@@ -67,7 +58,7 @@ pub(super) fn policies(arguments: &Arguments) -> Outcome {
     if wants("burst") {
         found["burst"] = burst::burst(&setup, quick)?;
     }
-    output::data(&match arguments.output {
+    output::data(&match arguments.common.output {
         Format::Json => format!("{found:#}\n"),
         Format::Table => table(&found),
     });

@@ -6,7 +6,6 @@
 //! costs: idle time of the device, and what two programs do to each other's caches. The second is
 //! measured beside it, with two equal models that take turns in one process directly on the plugin.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,21 +17,13 @@ use super::jobs::{Jobs, PREPARE_TIME, RUN_TIME};
 use super::setup::{Route, Setup};
 use super::side::Side;
 use super::stats::median;
-use super::{machine, report};
+use super::{Common, machine, report};
 use crate::{Format, Outcome, output};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How to print it; `json` has every number
-    #[arg(short, long, value_enum, default_value_t)]
-    output: Format,
-    /// One short round: shows that everything runs, resolves nothing
-    #[arg(long)]
-    quick: bool,
-    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
-    /// this program, else python3]
-    #[arg(long, value_name = "PATH")]
-    python: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
 }
 
 /// Of `worker.py`: what the jobs run, and the same twice in one process.
@@ -48,8 +39,8 @@ const MEDIAN_MORE_US: f64 = 10.0;
 const P99_MORE_US: f64 = 100.0;
 
 pub(super) fn switch(arguments: &Arguments) -> Outcome {
-    let setup = Setup::find(arguments.python.as_deref())?;
-    let (rounds, block) = match arguments.quick {
+    let setup = Setup::find(arguments.common.python.as_deref())?;
+    let (rounds, block) = match arguments.common.quick {
         true => (1, Duration::from_millis(300)),
         false => (ROUNDS, BLOCK),
     };
@@ -66,7 +57,7 @@ pub(super) fn switch(arguments: &Arguments) -> Outcome {
             "p99_more_us": P99_MORE_US,
         },
     });
-    output::data(&match arguments.output {
+    output::data(&match arguments.common.output {
         Format::Json => format!("{found:#}\n"),
         Format::Table => table(&found),
     });

@@ -1,4 +1,4 @@
-//! FAIR: sessions share the device time of all lanes in proportion to their weights.
+//! FAIR: the sessions of a lane share its time in proportion to their weights.
 //!
 //! Start-time fair queuing: the ready session furthest behind in virtual time (device time ÷ weight)
 //! runs next. How virtual time moves, also for those that were away, is in `shares.rs`.
