@@ -192,10 +192,23 @@ impl Device {
         self.agenda.insert((at, self.numbers), event);
     }
 
-    /// Something is told at this time, in ms.
-    fn at(&mut self, ms: u64, event: Event) -> &mut Self {
-        self.later(ms * MS, event);
-        self
+    fn pause(&mut self, ms: u64, id: u64) {
+        let session = session(id);
+        self.later(ms * MS, Event::Paused { session });
+    }
+
+    fn resume(&mut self, ms: u64, id: u64) {
+        let session = session(id);
+        self.later(ms * MS, Event::Resumed { session });
+    }
+
+    fn wish(&mut self, ms: u64, id: u64, wishes: Wishes) {
+        let session = session(id);
+        self.later(ms * MS, Event::Wished { session, wishes });
+    }
+
+    fn order(&mut self, ms: u64, policy: Policy) {
+        self.later(ms * MS, Event::Ordered { policy });
     }
 
     /// Until this time, in ms, or until nothing happens any more.
@@ -340,7 +353,8 @@ impl Device {
                     '.'
                 }
             };
-            (0..columns).map(column).collect()
+            let columns: String = (0..columns).map(column).collect();
+            format!("{id} {columns}")
         };
         self.jobs.keys().map(line).collect()
     }
@@ -403,10 +417,15 @@ fn ready(id: u64, job: &Job) -> Event {
     }
 }
 
+/// All jobs run to their end; the picture has a line for each.
 #[track_caller]
-fn check<const N: usize>(device: &mut Device, expected: [&str; N]) {
+fn check(device: &mut Device, picture: &str) {
     device.run_out();
-    assert_eq!(device.picture(), expected);
+    let lines = picture
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    assert_eq!(device.picture(), lines.collect::<Vec<_>>());
 }
 
 fn session(id: u64) -> SessionId {
@@ -423,7 +442,11 @@ fn exclusive_one_job_has_the_device_until_it_ends() {
             1,
             [job(10, 3).gap(20), job(10, 4), job(10, 1)],
         ),
-        ["#..#..#.....", "-------####.", "-----------#"],
+        "
+            1 #..#..#.....
+            2 -------####.
+            3 -----------#
+        ",
     );
 }
 
@@ -431,26 +454,25 @@ fn exclusive_one_job_has_the_device_until_it_ends() {
 fn exclusive_others_wait_whatever_lanes_there_are() {
     check(
         &mut Device::with(Policy::Exclusive, 2, [job(10, 3).gap(20), job(10, 4)]),
-        ["#..#..#....", "-------####"],
+        "
+            1 #..#..#....
+            2 -------####
+        ",
     );
 }
 
 #[test]
 fn exclusive_the_next_has_the_device_while_the_first_is_paused() {
     let mut d = Device::with(Policy::Exclusive, 1, [job(10, 8), job(10, 8)]);
-    d.at(
-        25,
-        Event::Paused {
-            session: session(1),
-        },
+    d.pause(25, 1);
+    d.resume(75, 1);
+    check(
+        &mut d,
+        "
+            1 ####-----####...
+            2 ----#####----###
+        ",
     );
-    d.at(
-        75,
-        Event::Resumed {
-            session: session(1),
-        },
-    );
-    check(&mut d, ["####-----####...", "----#####----###"]);
 }
 
 #[test]
@@ -471,11 +493,11 @@ fn fifo_a_later_job_runs_while_the_earlier_ones_are_not_ready() {
             1,
             [job(10, 3).gap(30), job(10, 8), job(10, 6).from(20)],
         ),
-        [
-            "#...--#...--#....",
-            "-#####-###.......",
-            "..--------##-####",
-        ],
+        "
+            1 #...--#...--#....
+            2 -#####-###.......
+            3 ..--------##-####
+        ",
     );
 }
 
@@ -483,7 +505,11 @@ fn fifo_a_later_job_runs_while_the_earlier_ones_are_not_ready() {
 fn fifo_jobs_that_are_always_ready_run_one_after_the_other() {
     check(
         &mut Device::with(Policy::Fifo, 1, [job(10, 4), job(10, 3), job(10, 2)]),
-        ["####.....", "----###..", "-------##"],
+        "
+            1 ####.....
+            2 ----###..
+            3 -------##
+        ",
     );
 }
 
@@ -498,7 +524,10 @@ fn srtf_a_shorter_job_runs_from_the_next_boundary() {
             1,
             [job(10, 10).said(100), job(10, 3).said(100).from(35)],
         ),
-        ["#####---#####", "...--###....."],
+        "
+            1 #####---#####
+            2 ...--###.....
+        ",
     );
 }
 
@@ -510,7 +539,10 @@ fn srtf_a_longer_job_waits() {
             1,
             [job(10, 6).said(100), job(10, 5).said(100).from(35)],
         ),
-        ["######.....", "...---#####"],
+        "
+            1 ######.....
+            2 ...---#####
+        ",
     );
 }
 
@@ -523,7 +555,11 @@ fn srtf_what_nobody_knows_goes_behind_what_is_known() {
     };
     check(
         &mut Device::with(Policy::Srtf, 1, [job(10, 6), known, recalled]),
-        ["###-------###", ".-----####...", ".--###......."],
+        "
+            1 ###-------###
+            2 .-----####...
+            3 .--###.......
+        ",
     );
 }
 
@@ -533,7 +569,10 @@ fn srtf_what_nobody_knows_goes_before_what_takes_very_long() {
     let day = Work::Time(Duration(86_400 * SECOND));
     check(
         &mut Device::with(Policy::Srtf, 1, [job(10, 6).work(day), job(10, 3).from(15)]),
-        ["###---###", ".--###..."],
+        "
+            1 ###---###
+            2 .--###...
+        ",
     );
 }
 
@@ -542,7 +581,10 @@ fn srtf_of_what_nobody_knows_the_least_attained_is_first() {
     // Those that had about as much do not take turns.
     check(
         &mut Device::with(Policy::Srtf, 1, [job(10, 5), job(10, 4)]),
-        ["#####....", "-----####"],
+        "
+            1 #####....
+            2 -----####
+        ",
     );
     let mut d = Device::with(Policy::Srtf, 1, [job(50, 20), job(50, 2).from(410)]);
     d.run_out();
@@ -567,7 +609,11 @@ fn srtf_iterations_are_enough_to_know() {
     assert_eq!(d.engine.remaining(session(3)), None);
     check(
         &mut d,
-        ["########.......", "....----####...", "....--------###"],
+        "
+            1 ########.......
+            2 ....----####...
+            3 ....--------###
+        ",
     );
 }
 
@@ -717,7 +763,10 @@ fn pack_who_got_less_in_another_lane_does_not_keep_others_out() {
 fn fair_twice_the_weight_gets_twice_the_time() {
     check(
         &mut Device::with(Policy::Fair, 1, [job(10, 5), job(10, 10).weight(2)]),
-        ["##----#--#--#..", "--####-##-##-##"],
+        "
+            1 ##----#--#--#..
+            2 --####-##-##-##
+        ",
     );
 }
 
@@ -734,25 +783,18 @@ fn fair_shares_are_of_time_and_not_of_iterations() {
 fn fair_waiting_earns_no_credit() {
     check(
         &mut Device::with(Policy::Fair, 1, [job(10, 12), job(10, 4).from(80)]),
-        ["##########-#-#..", "........--#-#-##"],
+        "
+            1 ##########-#-#..
+            2 ........--#-#-##
+        ",
     );
 }
 
 #[test]
 fn fair_who_was_away_comes_back_without_credit() {
     let mut d = Device::with(Policy::Fair, 1, [job(10, ENDLESS), job(10, 400)]);
-    d.at(
-        500,
-        Event::Paused {
-            session: session(2),
-        },
-    );
-    d.at(
-        1_500,
-        Event::Resumed {
-            session: session(2),
-        },
-    );
+    d.pause(500, 2);
+    d.resume(1_500, 2);
     d.until(2_000);
     let used = [1, 2].map(|id| d.used(id, 1_520, 2_000));
     // It was owed half a second, and is given a tenth of one.
@@ -763,14 +805,7 @@ fn fair_who_was_away_comes_back_without_credit() {
 #[test]
 fn fair_a_changed_weight_holds_from_then_on() {
     let mut d = Device::with(Policy::Fair, 1, [job(10, ENDLESS), job(10, ENDLESS)]);
-    let wishes = job(10, 1).weight(3).wishes;
-    d.at(
-        1_000,
-        Event::Wished {
-            session: session(1),
-            wishes,
-        },
-    );
+    d.wish(1_000, 1, job(10, 1).weight(3).wishes);
     d.until(3_000);
     assert!(d.used(1, 0, 1_000).abs_diff(500) <= 20);
     assert!(d.used(1, 1_000, 3_000).abs_diff(1_500) <= 20);
@@ -829,7 +864,10 @@ fn priority_a_higher_class_runs_at_the_next_boundary() {
             1,
             [job(10, 10), job(10, 3).gap(25).class(Class::High).from(15)],
         ),
-        ["###-###-###-#", ".--#..-#..-#."],
+        "
+            1 ###-###-###-#
+            2 .--#..-#..-#.
+        ",
     );
 }
 
@@ -846,7 +884,11 @@ fn priority_a_lower_class_waits_for_all_higher_ones() {
                 job(10, 3).class(Class::High),
             ],
         ),
-        ["##-------##", "-----####..", "--###......"],
+        "
+            1 ##-------##
+            2 -----####..
+            3 --###......
+        ",
     );
 }
 
@@ -857,16 +899,24 @@ fn priority_a_wish_counts_for_what_waits_already() {
         1,
         [job(10, 9), job(10, 2).class(Class::Low).from(15)],
     );
-    let (session, wishes) = (session(2), job(10, 1).class(Class::High).wishes);
-    d.at(45, Event::Wished { session, wishes });
-    check(&mut d, ["######--###", ".-----##..."]);
+    d.wish(45, 2, job(10, 1).class(Class::High).wishes);
+    check(
+        &mut d,
+        "
+            1 ######--###
+            2 .-----##...
+        ",
+    );
 }
 
 #[test]
 fn priority_shares_within_a_class() {
     check(
         &mut Device::with(Policy::Priority, 1, [job(10, 5), job(10, 5)]),
-        ["##--#-#-#.", "--##-#-#-#"],
+        "
+            1 ##--#-#-#.
+            2 --##-#-#-#
+        ",
     );
 }
 
@@ -898,8 +948,7 @@ fn priority_whoever_is_of_a_higher_class_waits_for_one_iteration_at_most() {
 fn priority_who_was_preferred_is_not_behind_among_equals() {
     let jobs = [job(10, ENDLESS).class(Class::High), job(10, ENDLESS)];
     let mut d = Device::with(Policy::Priority, 1, jobs);
-    let (session, wishes) = (session(1), Wishes::default());
-    d.at(5_000, Event::Wished { session, wishes });
+    d.wish(5_000, 1, Wishes::default());
     d.until(7_000);
     let used = [1, 2].map(|id| d.used(id, 5_100, 7_000));
     assert!(used[0].abs_diff(used[1]) <= 20, "{used:?}");
@@ -936,7 +985,10 @@ fn las_a_newcomer_goes_before_one_that_had_much() {
 fn las_jobs_of_one_level_run_in_order_of_arrival() {
     check(
         &mut Device::with(Policy::Las, 1, [job(10, 5), job(10, 4)]),
-        ["#####....", "-----####"],
+        "
+            1 #####....
+            2 -----####
+        ",
     );
 }
 
@@ -950,7 +1002,10 @@ fn deadline_latency_goes_before_throughput() {
             1,
             [job(10, 10), job(10, 3).gap(25).latency(20).from(15)],
         ),
-        ["###-###-###-#", ".--#..-#..-#."],
+        "
+            1 ###-###-###-#
+            2 .--#..-#..-#.
+        ",
     );
 }
 
@@ -968,7 +1023,12 @@ fn deadline_the_earliest_is_first_whoever_asked_first() {
                 job(10, 1).latency(99).from(15),
             ],
         ),
-        ["######...", "-------#.", ".-----#..", ".-------#"],
+        "
+            1 ######...
+            2 -------#.
+            3 .-----#..
+            4 .-------#
+        ",
     );
 }
 
@@ -984,7 +1044,11 @@ fn deadline_what_is_left_is_shared() {
                 job(10, 2).latency(10).gap(30).from(35),
             ],
         ),
-        ["##--#--#..", "--##--#-#.", "...--#...#"],
+        "
+            1 ##--#--#..
+            2 --##--#-#.
+            3 ...--#...#
+        ",
     );
 }
 
@@ -994,28 +1058,17 @@ fn deadline_what_is_left_is_shared() {
 fn a_pause_takes_effect_at_the_next_boundary() {
     for policy in Policy::ALL {
         let mut d = Device::with(policy, 1, [job(10, 8)]);
-        d.at(
-            25,
-            Event::Paused {
-                session: session(1),
-            },
-        );
-        d.at(
-            35,
-            Event::Compiling {
-                session: session(1),
-            },
-        );
-        d.at(
-            80,
-            Event::Resumed {
-                session: session(1),
-            },
-        );
+        d.pause(25, 1);
+        d.resume(80, 1);
         d.until(60);
         assert_eq!(d.engine.why(session(1)), Some(Why::Paused), "{policy:?}");
         // One runs, and one was handed over.
-        check(&mut d, ["####----####"]);
+        check(
+            &mut d,
+            "
+            1 ####----####
+        ",
+        );
     }
 }
 
@@ -1023,18 +1076,8 @@ fn a_pause_takes_effect_at_the_next_boundary() {
 fn others_run_during_a_pause() {
     for policy in Policy::ALL {
         let mut d = Device::with(policy, 1, [job(10, 8), job(10, 8)]);
-        d.at(
-            5,
-            Event::Paused {
-                session: session(1),
-            },
-        );
-        d.at(
-            305,
-            Event::Resumed {
-                session: session(1),
-            },
-        );
+        d.pause(5, 1);
+        d.resume(305, 1);
         d.run_out();
         assert_eq!((d.done_at(2), d.done_at(1)), (100, 365), "{policy:?}");
     }
@@ -1043,30 +1086,21 @@ fn others_run_during_a_pause() {
 #[test]
 fn the_policy_may_change_at_any_time() {
     let mut d = Device::with(Policy::Fifo, 1, [job(10, 8), job(10, 8)]);
-    d.at(
-        25,
-        Event::Ordered {
-            policy: Policy::Fair,
-        },
+    d.order(25, Policy::Fair);
+    d.order(85, Policy::Exclusive);
+    check(
+        &mut d,
+        "
+            1 ####--#-#-##....
+            2 ----##-#-#--####
+        ",
     );
-    d.at(
-        85,
-        Event::Ordered {
-            policy: Policy::Exclusive,
-        },
-    );
-    check(&mut d, ["####--#-#-##....", "----##-#-#--####"]);
 }
 
 #[test]
 fn what_one_policy_gave_another_does_not_take_back() {
     let mut d = Device::with(Policy::Fifo, 1, [job(10, ENDLESS), job(10, ENDLESS)]);
-    d.at(
-        5_000,
-        Event::Ordered {
-            policy: Policy::Fair,
-        },
-    );
+    d.order(5_000, Policy::Fair);
     d.until(7_000);
     let used = [1, 2].map(|id| d.used(id, 5_100, 7_000));
     assert!(used[0].abs_diff(used[1]) <= 20, "{used:?}");
