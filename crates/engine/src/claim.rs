@@ -57,10 +57,10 @@ impl Engine {
         if host > 0 {
             self.wake_at = self.residency.next(claimant);
         }
-        let at_work = |id: &SessionId, s: &Session| {
+        let at_work = |id: SessionId, s: &Session| {
             // A paused one may free something when it goes on.
             let asks = s.request.is_some() && !s.paused;
-            *id != claimant && (!asks || s.account.running > 0)
+            id != claimant && (!asks || s.account.running > 0)
         };
         let hope = self.wake_at.is_some()
             || self.leaving_bytes > 0
@@ -85,8 +85,8 @@ impl Engine {
     pub(crate) fn others_fit(&self, claimant: SessionId) -> bool {
         let mut others = self.sessions.iter();
         others.any(|(id, s)| {
-            let asks = s.request.is_some() && !self.is_held(*id, s);
-            *id != claimant && asks && self.lack(*id) == 0
+            let asks = s.request.is_some() && !self.is_held(id, s);
+            id != claimant && asks && self.lack(id) == 0
         })
     }
 

@@ -22,6 +22,7 @@ use crate::policies::{Policy, Rank};
 use crate::progress::{Estimates, Progress};
 use crate::residency::{Place, Residency};
 use crate::shares::Share;
+use crate::table::Table;
 use crate::time::{Duration, Time};
 use crate::{Decision, Demand, Event, Lane, Program, Refusal, SessionId, Wishes};
 
@@ -29,7 +30,7 @@ use crate::{Decision, Demand, Event, Lane, Program, Refusal, SessionId, Wishes};
 pub struct Engine {
     pub(crate) policy: Policy,
     pub(crate) ledger: Ledger,
-    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) sessions: Table<Session>,
     pub(crate) lanes: Vec<LaneState>,
     /// How many of the lanes sessions are sent to.
     pub(crate) width: usize,
@@ -104,7 +105,7 @@ impl Engine {
         Self {
             policy,
             ledger: Ledger::new(room),
-            sessions: BTreeMap::new(),
+            sessions: Table::default(),
             lanes: (0..lanes).map(|_| LaneState::default()).collect(),
             width: width.clamp(1, lanes) as usize,
             arrays: BTreeMap::new(),
@@ -137,38 +138,38 @@ impl Engine {
     }
 
     pub fn account(&self, session: SessionId) -> Option<&Account> {
-        self.sessions.get(&session).map(|s| &s.account)
+        self.sessions.get(session).map(|s| &s.account)
     }
 
     pub fn wishes(&self, session: SessionId) -> Option<&Wishes> {
-        self.sessions.get(&session).map(|s| &s.wishes)
+        self.sessions.get(session).map(|s| &s.wishes)
     }
 
     /// Where the session's arrays live.
     pub fn lane(&self, session: SessionId) -> Option<Lane> {
-        self.sessions.get(&session).map(|s| s.lane)
+        self.sessions.get(session).map(|s| s.lane)
     }
 
     /// Since when a request of the session waits.
     pub fn waits_since(&self, session: SessionId) -> Option<Time> {
-        let request = self.sessions.get(&session)?.request.as_ref()?;
+        let request = self.sessions.get(session)?.request.as_ref()?;
         Some(request.ready_at)
     }
 
     pub fn is_paused(&self, session: SessionId) -> bool {
-        self.sessions.get(&session).is_some_and(|s| s.paused)
+        self.sessions.get(session).is_some_and(|s| s.paused)
     }
 
     /// Device time that the session will still need, if anybody knows.
     pub fn remaining(&self, session: SessionId) -> Option<Duration> {
-        let session = self.sessions.get(&session)?;
+        let session = self.sessions.get(session)?;
         let attained = session.account.device_time;
         session.progress.remaining(session.wishes.work, attained)
     }
 
     /// The program that has taken most of the session's time.
     pub fn main_program(&self, session: SessionId) -> Option<Program> {
-        self.sessions.get(&session)?.progress.main()
+        self.sessions.get(session)?.progress.main()
     }
 
     /// Size of each lane that is used, and iterations in it.
@@ -206,7 +207,7 @@ impl Engine {
                 paged_bytes,
             } => {
                 // The last arrays of a session may go after it was closed, which gave them back.
-                if self.sessions.contains_key(&session) {
+                if self.sessions.get(session).is_some() {
                     self.ledger.release(session, resident_bytes, paged_bytes);
                     self.session_mut(session).fixed = false;
                     self.replace(session);
@@ -270,7 +271,7 @@ impl Engine {
     fn close(&mut self, now: Time, id: SessionId) {
         self.withdraw(now, id);
         self.count(id, false);
-        let Some(session) = self.sessions.remove(&id) else {
+        let Some(session) = self.sessions.remove(id) else {
             panic!("{id} is not open")
         };
         assert_eq!(session.account.running, 0, "{id} closed while it ran");
@@ -454,7 +455,7 @@ impl Engine {
 
     fn order(&mut self, now: Time, policy: Policy) {
         self.policy = policy;
-        let ids: Vec<SessionId> = self.sessions.keys().copied().collect();
+        let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         self.classes.clear();
         for lane in &mut self.lanes {
             lane.clocks = Default::default();
@@ -492,15 +493,15 @@ impl Engine {
 
     /// Under a policy that serves one session only, which one.
     fn choose_owner(&mut self, now: Time) {
-        let mut open = self.sessions.iter();
         let owner = match self.policy.is_exclusive() {
-            true => open.find(|(_, s)| !s.paused).map(|(id, _)| *id),
+            true => self.sessions.iter().find(|(_, s)| !s.paused),
             false => None,
         };
+        let owner = owner.map(|(id, _)| id);
         let before = std::mem::replace(&mut self.owner, owner);
         if before != owner {
             for id in [before, owner].into_iter().flatten() {
-                if self.sessions.contains_key(&id) {
+                if self.sessions.get(id).is_some() {
                     self.requeue(now, id);
                     self.replace(id);
                 }
@@ -609,13 +610,13 @@ impl Engine {
 
     pub(crate) fn session(&self, id: SessionId) -> &Session {
         self.sessions
-            .get(&id)
+            .get(id)
             .unwrap_or_else(|| panic!("{id} is not open"))
     }
 
     pub(crate) fn session_mut(&mut self, id: SessionId) -> &mut Session {
         self.sessions
-            .get_mut(&id)
+            .get_mut(id)
             .unwrap_or_else(|| panic!("{id} is not open"))
     }
 }

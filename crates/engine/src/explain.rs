@@ -41,7 +41,7 @@ pub enum Why {
 
 impl Engine {
     pub fn why(&self, id: SessionId) -> Option<Why> {
-        let session = self.sessions.get(&id)?;
+        let session = self.sessions.get(id)?;
         if session.is_leaving() {
             let claimant = self.claim.filter(|other| *other != id);
             return Some(Why::Leaving { claimant });

@@ -2,11 +2,12 @@
 //!
 //! Promise: arrays + scratch never exceed the room of the device, pages never that of the host, and
 //! what a session holds is what it took and has not given back.
-//! Cost: O(log n) in the sessions.
+//! Cost: O(log n) in the users.
 //! Not here: who gets what, and when.
 
 use std::collections::BTreeMap;
 
+use crate::table::Table;
 use crate::{SessionId, User};
 
 /// How much there is to share.
@@ -23,7 +24,7 @@ pub struct Room {
 #[derive(Debug)]
 pub struct Ledger {
     room: Room,
-    holdings: BTreeMap<SessionId, Holding>,
+    holdings: Table<Holding>,
     /// Sums of their sessions' holdings; only those that hold something.
     users: BTreeMap<User, u64>,
     resident_bytes: u64,
@@ -55,7 +56,7 @@ impl Ledger {
     pub(crate) fn new(room: Room) -> Self {
         Self {
             room,
-            holdings: BTreeMap::new(),
+            holdings: Table::default(),
             users: BTreeMap::new(),
             resident_bytes: 0,
             paged_bytes: 0,
@@ -86,11 +87,11 @@ impl Ledger {
     }
 
     pub fn holding(&self, session: SessionId) -> Option<&Holding> {
-        self.holdings.get(&session)
+        self.holdings.get(session)
     }
 
     pub fn holdings(&self) -> impl Iterator<Item = (SessionId, &Holding)> {
-        self.holdings.iter().map(|(id, holding)| (*id, holding))
+        self.holdings.iter()
     }
 
     pub fn free_bytes(&self) -> u64 {
@@ -118,7 +119,7 @@ impl Ledger {
 
     /// Forgets the session; what it still held is free again.
     pub(crate) fn close(&mut self, session: SessionId) {
-        if let Some(holding) = self.holdings.remove(&session) {
+        if let Some(holding) = self.holdings.remove(session) {
             self.resident_bytes -= holding.resident_bytes;
             self.paged_bytes -= holding.paged_bytes;
             self.user_holds_less(holding.user, holding.total());
@@ -204,7 +205,7 @@ impl Ledger {
 
     fn holding_mut(&mut self, session: SessionId) -> &mut Holding {
         self.holdings
-            .get_mut(&session)
+            .get_mut(session)
             .unwrap_or_else(|| panic!("{session} is not open"))
     }
 }

@@ -19,6 +19,7 @@ mod progress;
 mod residency;
 mod serving;
 mod shares;
+mod table;
 mod time;
 
 use std::num::NonZeroU32;
@@ -31,7 +32,7 @@ pub use policies::Policy;
 pub use progress::Estimates;
 pub use time::{Duration, Time};
 
-/// One connected job. Ids grow and are never reused.
+/// One connected job. Ids grow by ones and are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SessionId(pub u64);
 
