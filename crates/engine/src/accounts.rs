@@ -2,6 +2,8 @@
 //!
 //! At any moment a session is in one state, so the times in all of them add up to its age.
 
+use crate::SessionId;
+use crate::engine::Engine;
 use crate::time::{Duration, Time};
 
 /// What a session does, or waits for.
@@ -111,6 +113,40 @@ impl Account {
             self.state = state;
             // Never back: the state's time would count twice.
             self.since = self.since.max(now);
+        }
+    }
+}
+
+impl Engine {
+    /// Notes what the session does from now on.
+    pub(crate) fn restate(&mut self, now: Time, id: SessionId) {
+        let session = self.session(id);
+        let lane = &self.lanes[session.lane.0 as usize];
+        let state = if session.account.running > 0 {
+            match lane.head() == Some(id) {
+                true => State::Running,
+                false => State::Turn,
+            }
+        } else if let Some(request) = &session.request {
+            let lacks = || session.need(&self.lanes) > self.ledger.free_bytes();
+            if session.paused {
+                State::Paused
+            } else if session.leaving.is_some() {
+                State::Paging
+            } else if self.claim == Some(id) || request.demand.absent_bytes > 0 || lacks() {
+                State::Memory
+            } else {
+                State::Turn
+            }
+        } else if session.paused {
+            State::Paused
+        } else if session.compiling > 0 {
+            State::Compile
+        } else {
+            State::Host
+        };
+        if state != session.account.state() {
+            self.session_mut(id).account.enter(now, state);
         }
     }
 }

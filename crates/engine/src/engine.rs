@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::accounts::{Account, State};
+use crate::accounts::Account;
 use crate::lanes::{LaneState, Waiting};
 use crate::ledger::{Ledger, Room};
 use crate::pairing::Pairing;
@@ -78,7 +78,7 @@ pub(crate) struct Session {
     /// Under which it stands in `residency`.
     pub(crate) place: Option<Place>,
     pub(crate) paused: bool,
-    compiling: u32,
+    pub(crate) compiling: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -423,189 +423,10 @@ impl Engine {
         }
     }
 
-    fn wish(&mut self, now: Time, id: SessionId, wishes: Wishes) {
-        self.count(id, false);
-        let before = self.clock(self.session(id));
-        self.session_mut(id).wishes = wishes;
-        let clock = self.clock(self.session(id));
-        self.session_mut(id).share.moved(before, clock);
-        self.count(id, true);
-        self.requeue(now, id);
-    }
-
-    fn pause(&mut self, now: Time, id: SessionId, paused: bool) {
-        if self.session(id).paused != paused {
-            self.count(id, false);
-            self.session_mut(id).paused = paused;
-            self.count(id, true);
-            if !paused {
-                self.rejoin(now, id);
-            }
-            self.requeue(now, id);
-            self.replace(id);
-            self.choose_owner(now);
-        }
-    }
-
     fn compiling(&mut self, now: Time, id: SessionId, more: i32) {
         let session = self.session_mut(id);
         session.compiling = session.compiling.saturating_add_signed(more);
         self.restate(now, id);
-    }
-
-    fn order(&mut self, now: Time, policy: Policy) {
-        self.policy = policy;
-        let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
-        self.classes.clear();
-        for lane in &mut self.lanes {
-            lane.clocks = Default::default();
-            lane.shifts = Default::default();
-        }
-        for &id in &ids {
-            self.count(id, true);
-            // What another policy gave to some nobody owes to the others.
-            self.session_mut(id).share.restart();
-        }
-        self.owner = None;
-        self.choose_owner(now);
-        for id in ids {
-            self.requeue(now, id);
-            self.replace(id);
-        }
-    }
-
-    /// Counts a session that may run in its class, or no longer.
-    fn count(&mut self, id: SessionId, is_there: bool) {
-        let session = self.session(id);
-        if session.paused {
-            return;
-        }
-        let class = self.policy.class(&session.wishes);
-        let count = self.classes.entry(class).or_default();
-        match is_there {
-            true => *count += 1,
-            false => *count -= 1,
-        }
-        if *count == 0 {
-            self.classes.remove(&class);
-        }
-    }
-
-    /// Under a policy that serves one session only, which one.
-    fn choose_owner(&mut self, now: Time) {
-        let owner = match self.policy.is_exclusive() {
-            true => self.sessions.iter().find(|(_, s)| !s.paused),
-            false => None,
-        };
-        let owner = owner.map(|(id, _)| id);
-        let before = std::mem::replace(&mut self.owner, owner);
-        if before != owner {
-            for id in [before, owner].into_iter().flatten() {
-                if self.sessions.get(id).is_some() {
-                    self.requeue(now, id);
-                    self.replace(id);
-                }
-            }
-        }
-    }
-
-    /// Whether anything of the session may be started now.
-    pub(crate) fn is_held(&self, id: SessionId, session: &Session) -> bool {
-        session.paused || (self.policy.is_exclusive() && self.owner != Some(id))
-    }
-
-    /// The session goes to another lane; nothing of it is on the device or queued.
-    fn move_to(&mut self, id: SessionId, lane: Lane) {
-        let from = self.session(id).lane;
-        // The lane it is in counts it.
-        let gain = self.lanes[from.0 as usize].members > self.lanes[lane.0 as usize].members + 1;
-        if gain || from.0 as usize >= self.open_lanes() {
-            let before = self.clock(self.session(id));
-            self.lanes[from.0 as usize].members -= 1;
-            self.lanes[lane.0 as usize].members += 1;
-            self.session_mut(id).lane = lane;
-            let clock = self.clock(self.session(id));
-            self.session_mut(id).share.moved(before, clock);
-        }
-    }
-
-    /// How many lanes sessions are sent to.
-    pub(crate) fn open_lanes(&self) -> usize {
-        match self.policy.packs() {
-            true => self.lanes.len(),
-            false => self.width,
-        }
-    }
-
-    fn emptiest_lane(&self) -> Lane {
-        let lanes = self.lanes.iter().take(self.open_lanes()).enumerate();
-        let emptiest = lanes.min_by_key(|(_, lane)| (lane.members, lane.in_flight()));
-        Lane(emptiest.map_or(0, |(index, _)| index as u32))
-    }
-
-    /// What found no room on the host may find it now.
-    pub(crate) fn host_has_more(&mut self) {
-        while let Some(id) = self.cramped.pop_first() {
-            self.session_mut(id).fixed = false;
-            self.replace(id);
-        }
-    }
-
-    /// Puts the session where `residency` should find it.
-    pub(crate) fn replace(&mut self, id: SessionId) {
-        let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
-        let session = self.session(id);
-        let waits = session.request.is_some() && !self.is_held(id, session);
-        let place = (resident > 0 && session.may_leave()).then(|| match waits {
-            false => Place::Quiet {
-                since: session.quiet_since.max(session.stays_until),
-            },
-            true => Place::Waiting {
-                stays_until: session.stays_until,
-            },
-        });
-        let before = session.place;
-        if before != place {
-            self.session_mut(id).place = place;
-            if let Some(before) = before {
-                self.residency.remove(id, before);
-            }
-            if let Some(place) = place {
-                self.residency.add(id, place);
-            }
-        }
-    }
-
-    /// Notes what the session does from now on.
-    pub(crate) fn restate(&mut self, now: Time, id: SessionId) {
-        let session = self.session(id);
-        let lane = &self.lanes[session.lane.0 as usize];
-        let state = if session.account.running > 0 {
-            match lane.head() == Some(id) {
-                true => State::Running,
-                false => State::Turn,
-            }
-        } else if let Some(request) = &session.request {
-            let lacks = || session.need(&self.lanes) > self.ledger.free_bytes();
-            if session.paused {
-                State::Paused
-            } else if session.leaving.is_some() {
-                State::Paging
-            } else if self.claim == Some(id) || request.demand.absent_bytes > 0 || lacks() {
-                State::Memory
-            } else {
-                State::Turn
-            }
-        } else if session.paused {
-            State::Paused
-        } else if session.compiling > 0 {
-            State::Compile
-        } else {
-            State::Host
-        };
-        if state != session.account.state() {
-            self.session_mut(id).account.enter(now, state);
-        }
     }
 
     pub(crate) fn session(&self, id: SessionId) -> &Session {

@@ -10,10 +10,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::engine::Order;
+use crate::engine::{Engine, Order};
 use crate::policies::CLASSES;
 use crate::time::{Duration, Time};
-use crate::{Demand, Kind, Program, SessionId};
+use crate::{Demand, Kind, Lane, Program, SessionId};
 
 /// One runs, one follows it without a gap. A third would only delay whoever becomes ready next.
 pub(crate) const DEPTH: usize = 2;
@@ -206,5 +206,37 @@ impl LaneState {
             switched,
             resized: (size, self.size_bytes),
         })
+    }
+}
+
+/// Which session lives where.
+impl Engine {
+    /// The session goes to another lane; nothing of it is on the device or queued.
+    pub(crate) fn move_to(&mut self, id: SessionId, lane: Lane) {
+        let from = self.session(id).lane;
+        // The lane it is in counts it.
+        let gain = self.lanes[from.0 as usize].members > self.lanes[lane.0 as usize].members + 1;
+        if gain || from.0 as usize >= self.open_lanes() {
+            let before = self.clock(self.session(id));
+            self.lanes[from.0 as usize].members -= 1;
+            self.lanes[lane.0 as usize].members += 1;
+            self.session_mut(id).lane = lane;
+            let clock = self.clock(self.session(id));
+            self.session_mut(id).share.moved(before, clock);
+        }
+    }
+
+    /// How many lanes sessions are sent to.
+    pub(crate) fn open_lanes(&self) -> usize {
+        match self.policy.packs() {
+            true => self.lanes.len(),
+            false => self.width,
+        }
+    }
+
+    pub(crate) fn emptiest_lane(&self) -> Lane {
+        let lanes = self.lanes.iter().take(self.open_lanes()).enumerate();
+        let emptiest = lanes.min_by_key(|(_, lane)| (lane.members, lane.in_flight()));
+        Lane(emptiest.map_or(0, |(index, _)| index as u32))
     }
 }

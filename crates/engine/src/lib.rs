@@ -7,6 +7,7 @@
 //! Not here: time, sockets, locks, floats, hash order (`clippy.toml` bans them).
 
 mod accounts;
+mod asked;
 mod claim;
 mod engine;
 mod explain;
@@ -233,4 +234,29 @@ pub enum Refusal {
         free_bytes: u64,
         host_free_bytes: u64,
     },
+}
+
+impl Refusal {
+    /// What was needed, what there is, and what the second is called.
+    pub fn numbers(&self) -> (u64, u64, &'static str) {
+        match *self {
+            Self::TooLarge {
+                needs_bytes,
+                room_bytes,
+            } => (needs_bytes, room_bytes, "the device has"),
+            Self::BeyondLimit {
+                needs_bytes,
+                memory_max,
+            } => (needs_bytes, memory_max, "its limit is"),
+            Self::BeyondUserLimit {
+                needs_bytes,
+                user_max,
+            } => (needs_bytes, user_max, "its user's limit is"),
+            Self::NoRoom {
+                needs_bytes,
+                free_bytes,
+                ..
+            } => (needs_bytes, free_bytes, "nobody can leave; free are"),
+        }
+    }
 }

@@ -14,10 +14,10 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Engine, Order};
-use crate::lanes::{Iteration, Waiting};
+use crate::lanes::{Ended, Iteration, Waiting};
 use crate::serving::Placed;
 use crate::time::{Duration, Time};
-use crate::{Program, SessionId};
+use crate::{Lane, Program, SessionId};
 
 /// What side by side must gain to be worth it, in hundredths of doing one after the other.
 const WORTH: u64 = 105;
@@ -254,5 +254,39 @@ impl Engine {
         let programs = request.waiting.program.zip(earlier.waiting.program);
         earlier.lane != request.lane
             && programs.is_some_and(|(one, other)| !self.pairing.together(now, one, other))
+    }
+
+    /// What an iteration that ended tells about running beside others.
+    pub(crate) fn learn_pairs(&mut self, now: Time, lane: Lane, ended: &Ended, took: Duration) {
+        let others_busy = self.others_busy(now, lane);
+        // The one that now runs here began when this one ended.
+        if let Some(next) = self.lanes[lane.0 as usize].head_mut() {
+            next.others_busy = others_busy;
+        }
+        if !self.policy.packs() || took == Duration(0) {
+            return;
+        }
+        let overlap = Duration(others_busy.0.saturating_sub(ended.others_busy.0));
+        if overlap.0 <= took.0 / 20 {
+            self.pairing.ran_alone(now, ended.program, took);
+            return;
+        }
+        self.pairing.ran_beside_others(now, ended.program);
+        if overlap.0 < took.0 / 10 * 9 {
+            return;
+        }
+        let others = self.lanes.iter().enumerate();
+        for (_, other) in others.filter(|(index, _)| *index != lane.0 as usize) {
+            if let Some(beside) = other.runs_since(ended.began + Duration(took.0 / 10)) {
+                self.pairing.ran_together(now, ended.program, beside, took);
+            }
+        }
+    }
+
+    /// How long the other lanes had something to run so far, all together.
+    pub(crate) fn others_busy(&self, now: Time, lane: Lane) -> Duration {
+        let others = self.lanes.iter().enumerate();
+        let others = others.filter(|(index, _)| *index != lane.0 as usize);
+        others.fold(Duration(0), |sum, (_, other)| sum + other.busy(now))
     }
 }

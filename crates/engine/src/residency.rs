@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use crate::SessionId;
+use crate::engine::Engine;
 use crate::time::{Duration, Time};
 
 /// The shortest stay: even where moving seems free, a turn has some iterations in it.
@@ -82,5 +83,40 @@ impl Residency {
     /// Paging a session out took so long; bringing it in takes about as long again.
     pub(crate) fn moved(&mut self, took: Duration) {
         self.cost = Duration((3 * self.cost.0 + 2 * took.0) / 4);
+    }
+}
+
+impl Engine {
+    /// Puts the session where `residency` should find it.
+    pub(crate) fn replace(&mut self, id: SessionId) {
+        let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
+        let session = self.session(id);
+        let waits = session.request.is_some() && !self.is_held(id, session);
+        let place = (resident > 0 && session.may_leave()).then(|| match waits {
+            false => Place::Quiet {
+                since: session.quiet_since.max(session.stays_until),
+            },
+            true => Place::Waiting {
+                stays_until: session.stays_until,
+            },
+        });
+        let before = session.place;
+        if before != place {
+            self.session_mut(id).place = place;
+            if let Some(before) = before {
+                self.residency.remove(id, before);
+            }
+            if let Some(place) = place {
+                self.residency.add(id, place);
+            }
+        }
+    }
+
+    /// What found no room on the host may find it now.
+    pub(crate) fn host_has_more(&mut self) {
+        while let Some(id) = self.cramped.pop_first() {
+            self.session_mut(id).fixed = false;
+            self.replace(id);
+        }
     }
 }

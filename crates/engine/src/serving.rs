@@ -8,9 +8,9 @@
 use std::ops::Bound;
 
 use crate::engine::{Engine, Order};
-use crate::lanes::{Ended, Iteration, Waiting};
+use crate::lanes::{Iteration, Waiting};
 use crate::time::{Duration, Time};
-use crate::{Decision, Kind, Lane, SessionId};
+use crate::{Decision, Kind, SessionId};
 
 /// How many later requests are looked at for one that fits where the first does not.
 const LOOK_BACK: usize = 16;
@@ -161,40 +161,6 @@ impl Engine {
             self.host_has_more();
         }
         out.push(Decision::Start { session: id, lane });
-    }
-
-    /// How long the other lanes had something to run so far, all together.
-    fn others_busy(&self, now: Time, lane: Lane) -> Duration {
-        let others = self.lanes.iter().enumerate();
-        let others = others.filter(|(index, _)| *index != lane.0 as usize);
-        others.fold(Duration(0), |sum, (_, other)| sum + other.busy(now))
-    }
-
-    /// What an iteration that ended tells about running beside others.
-    pub(crate) fn learn_pairs(&mut self, now: Time, lane: Lane, ended: &Ended, took: Duration) {
-        let others_busy = self.others_busy(now, lane);
-        // The one that now runs here began when this one ended.
-        if let Some(next) = self.lanes[lane.0 as usize].head_mut() {
-            next.others_busy = others_busy;
-        }
-        if !self.policy.packs() || took == Duration(0) {
-            return;
-        }
-        let overlap = Duration(others_busy.0.saturating_sub(ended.others_busy.0));
-        if overlap.0 <= took.0 / 20 {
-            self.pairing.ran_alone(now, ended.program, took);
-            return;
-        }
-        self.pairing.ran_beside_others(now, ended.program);
-        if overlap.0 < took.0 / 10 * 9 {
-            return;
-        }
-        let others = self.lanes.iter().enumerate();
-        for (_, other) in others.filter(|(index, _)| *index != lane.0 as usize) {
-            if let Some(beside) = other.runs_since(ended.began + Duration(took.0 / 10)) {
-                self.pairing.ran_together(now, ended.program, beside, took);
-            }
-        }
     }
 
     /// Starts later requests that fit beside the claimant's.

@@ -5,8 +5,11 @@
 //! second step lacks. Whatever it accepts, the engine must accept and run, with as many lanes or as
 //! few as it has. The paper's own workloads are in `data/p100-workloads.csv`, each with its source.
 
+mod common;
+
 use std::collections::{BTreeMap, VecDeque};
 
+use common::Random;
 use salus_engine::{
     Decision, Demand, Engine, Event, Kind, Policy, Program, Room, SessionId, Time, Wishes,
 };
@@ -182,27 +185,7 @@ impl Ours {
     }
 }
 
-/// Small, fast, the same everywhere.
-struct Random(u64);
-
 impl Random {
-    fn new(seed: u64) -> Self {
-        let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        random.next();
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n.max(1)
-    }
-
     /// Jobs of all sizes, small ones oftener, so that some sequences fill the device with many.
     fn job(&mut self, capacity: u64) -> Job {
         let (part, other) = (1 << self.below(6), 1 << self.below(6));

@@ -5,9 +5,12 @@
 //! iteration is started, as real ones do; others work on their host between two. In the pictures a
 //! column is 10 ms: `#` runs, `-` is ready and waits, `.` neither.
 
+mod common;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
+use common::Random;
 use salus_engine::{
     Class, Decision, Demand, Duration, Engine, Event, Kind, Policy, Program, Room, SessionId, Time,
     User, Weight, Why, Wishes, Work,
@@ -1143,27 +1146,7 @@ fn las_whoever_has_waited_for_long_goes_first() {
     assert!(longest >= PATIENCE, "{longest}");
 }
 
-/// Small, fast, the same everywhere.
-struct Random(u64);
-
 impl Random {
-    fn new(seed: u64) -> Self {
-        let mut random = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        random.next();
-        random
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n.max(1)
-    }
-
     /// An endless job whose iterations take between so many ms, always the same.
     fn always_ready(&mut self, from_ms: u64, to_ms: u64) -> Job {
         let program = self.next();

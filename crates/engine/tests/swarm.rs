@@ -9,9 +9,12 @@
 //! silent instead, nobody may wait who could be served. A failure names its seed:
 //! `SALUS_SEED=N cargo test -p salus-engine --test swarm` runs it alone.
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
+use common::Random;
 use salus_engine::{
     Class, Decision, Demand, Duration, Engine, Event, Kind, Lane, Policy, Program, Refusal, Room,
     SessionId, State, Time, User, Weight, Why, Wishes, Work,
@@ -28,21 +31,7 @@ const PATIENCE: u64 = 30_000 * MS;
 /// Iterations that a lane may be handed: one runs, one follows.
 const DEPTH: u32 = 2;
 
-/// Small, fast, the same everywhere.
-struct Random(u64);
-
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        (self.next() >> 11) % n.max(1)
-    }
-
     fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
@@ -134,8 +123,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, silent_after: Option<u64>) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        random.next();
+        let mut random = Random::new(seed);
         let unit = 1 + random.below(1 << 20);
         let room = Room {
             device_bytes: unit * (20 + random.below(200)),

@@ -183,25 +183,7 @@ impl JobReport {
 }
 
 fn explained(why: Refusal) -> String {
-    let (needs, has, limit) = match why {
-        Refusal::TooLarge {
-            needs_bytes,
-            room_bytes,
-        } => (needs_bytes, room_bytes, "the device has"),
-        Refusal::BeyondLimit {
-            needs_bytes,
-            memory_max,
-        } => (needs_bytes, memory_max, "its limit is"),
-        Refusal::BeyondUserLimit {
-            needs_bytes,
-            user_max,
-        } => (needs_bytes, user_max, "its user's limit is"),
-        Refusal::NoRoom {
-            needs_bytes,
-            free_bytes,
-            ..
-        } => (needs_bytes, free_bytes, "nobody can leave; free is only"),
-    };
+    let (needs, has, limit) = why.numbers();
     format!(
         "it needs {}, and {limit} {}",
         show_bytes(needs),

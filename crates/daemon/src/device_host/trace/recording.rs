@@ -305,25 +305,7 @@ fn add(to: &mut Recording, record: Record) {
 }
 
 fn reason(why: Refusal) -> String {
-    let (needs, has, what) = match why {
-        Refusal::TooLarge {
-            needs_bytes,
-            room_bytes,
-        } => (needs_bytes, room_bytes, "the device has"),
-        Refusal::BeyondLimit {
-            needs_bytes,
-            memory_max,
-        } => (needs_bytes, memory_max, "its limit is"),
-        Refusal::BeyondUserLimit {
-            needs_bytes,
-            user_max,
-        } => (needs_bytes, user_max, "its user's limit is"),
-        Refusal::NoRoom {
-            needs_bytes,
-            free_bytes,
-            ..
-        } => (needs_bytes, free_bytes, "nobody can leave; free are"),
-    };
+    let (needs, has, what) = why.numbers();
     format!(
         "it needs {}, and {what} {}",
         show_bytes(needs),
