@@ -1,9 +1,9 @@
 //! The dispatcher: one thread a session that hears the service and tells the job.
 //!
 //! It reads frames ([`crate::reader`]) and ends what they name; callbacks run here. It also sends
-//! dropped arrays off when the job is quiet: while drops keep coming it looks every few
-//! milliseconds instead of being poked for each, and sleeps without a timeout after a while without
-//! any.
+//! off what waits for a frame to ride with ([`crate::riders`]) when the job is quiet: while more of it
+//! comes it looks every few milliseconds instead of being poked for each, and sleeps without a timeout
+//! after a while without any.
 //!
 //! Promise: no signal of the process is handled on this thread; it never waits for the service to
 //! read; it ends when the connection does.
@@ -24,12 +24,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::lock;
 use crate::session::Session;
 
-/// Drops wait no longer than this for a frame to ride with, when the job is quiet.
+/// Riders wait no longer than this for a frame, when the job is quiet.
 const QUIET: Duration = Duration::from_millis(2);
-/// How often the dispatcher looks while drops keep coming: rarely enough to cost a steady training
+/// How often the dispatcher looks while riders keep coming: rarely enough to cost a steady training
 /// loop nothing that can be measured.
 const LOOK: Duration = Duration::from_millis(5);
-/// Without drops for so long, it sleeps until it is poked.
+/// Without any for so long, it sleeps until it is poked.
 const DOZE_AFTER: Duration = Duration::from_millis(50);
 
 /// How long it leaves the socket to a job's thread that reads, before it looks again: at first, and
@@ -81,7 +81,7 @@ pub(crate) fn start(session: Arc<Session>, ended: Sender<()>) -> io::Result<Join
             let dispatcher = Dispatcher {
                 session: Arc::clone(&session),
                 changes: 0,
-                last_drop: None,
+                last_rider: None,
                 patience: PATIENCE_MIN,
             };
             if catch_unwind(AssertUnwindSafe(|| dispatcher.run())).is_err() {
@@ -119,10 +119,10 @@ impl SignalMask {
 
 struct Dispatcher {
     session: Arc<Session>,
-    /// `Drops::changes` when the dispatcher last looked.
+    /// `Riders::changes` when the dispatcher last looked.
     changes: u64,
-    /// When drops were last seen to come; `None` while it sleeps without a timeout.
-    last_drop: Option<Instant>,
+    /// When riders were last seen to come; `None` while it sleeps without a timeout.
+    last_rider: Option<Instant>,
     /// How long it leaves the socket alone at a time while a job's thread reads: longer each time.
     patience: Duration,
 }
@@ -142,9 +142,9 @@ impl Dispatcher {
 
     /// Sleeps until there is something to do, and does it. The error says why the session is over.
     fn turn(&mut self) -> Result<(), String> {
-        let for_drops = self.send_quiet_drops();
+        let for_riders = self.send_riders();
         let for_readers = self.leave_to_readers();
-        let timeout = match (for_drops, for_readers) {
+        let timeout = match (for_riders, for_readers) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
@@ -232,36 +232,36 @@ impl Dispatcher {
         }
     }
 
-    /// Sends drops if none came since the last look. Returns how long to sleep.
-    fn send_quiet_drops(&mut self) -> Option<Duration> {
-        let mut drops = lock(&self.session.drops);
-        let changed = std::mem::replace(&mut self.changes, drops.changes) != drops.changes;
-        if drops.is_empty() {
+    /// Sends what waits if nothing came since the last look. Returns how long to sleep.
+    fn send_riders(&mut self) -> Option<Duration> {
+        let mut riders = lock(&self.session.riders);
+        let changed = std::mem::replace(&mut self.changes, riders.changes) != riders.changes;
+        if riders.is_empty() {
             let now = Instant::now();
             if changed {
-                self.last_drop = Some(now);
+                self.last_rider = Some(now);
             }
-            return match self.last_drop {
+            return match self.last_rider {
                 Some(last) if now.duration_since(last) < DOZE_AFTER => Some(LOOK),
                 _ => {
-                    self.last_drop = None;
-                    drops.asleep = true;
+                    self.last_rider = None;
+                    riders.asleep = true;
                     None
                 }
             };
         }
-        drop(drops);
+        drop(riders);
         if changed {
-            // Just poked: the first drops of a while. Else more may come before a frame does.
-            let first = self.last_drop.replace(Instant::now()).is_none();
+            // Just poked: the first of a while. Else more may come before a frame does.
+            let first = self.last_rider.replace(Instant::now()).is_none();
             return Some(if first { QUIET } else { LOOK });
         }
         match self.session.outgoing.try_lock() {
             Ok(mut outgoing) => {
-                self.session.carry_drops(&mut outgoing.outbox);
+                self.session.carry_riders(&mut outgoing.outbox);
                 let _ = outgoing.outbox.flush(self.session.socket.as_fd(), false);
             }
-            // Somebody writes: the drops ride with that or the next look finds them.
+            // Somebody writes: they ride with that or the next look finds them.
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Poisoned(_)) => {}
         }

@@ -34,9 +34,9 @@ mod upload;
 mod event;
 
 mod dispatch;
-mod drops;
 mod fork;
 mod reader;
+mod riders;
 mod segments;
 mod session;
 

@@ -1,7 +1,7 @@
 //! One connection to the service: what is sent, what is awaited, and the end of it.
 //!
 //! Job threads write frames under one lock and wait for no answer, except in compilations and
-//! reads. Dropped arrays are collected and ride with the next frame. The dispatcher
+//! reads. Small uploads and dropped arrays are collected and ride with the next frame. The dispatcher
 //! ([`crate::dispatch`]) reads the answers and ends what is pending.
 //!
 //! Promise: frames leave in the order in which their calls were made; after the service is gone,
@@ -23,13 +23,13 @@ use salus_channel::Outbox;
 use salus_wire::{AskUsage, Await, ToService, Usage};
 
 use crate::dispatch;
-use crate::drops::Drops;
 use crate::error::{Error, Result, precondition, unavailable};
 use crate::event::Completion;
 use crate::fork;
 use crate::host_copy::Fetch;
 use crate::lock;
 use crate::reader::Reader;
+use crate::riders::Riders;
 use crate::segments::Segments;
 
 pub(crate) struct Session {
@@ -43,7 +43,7 @@ pub(crate) struct Session {
     /// Launches and copies that may be in flight.
     window: u32,
     pub(crate) outgoing: Mutex<Outgoing>,
-    pub(crate) drops: Mutex<Drops>,
+    pub(crate) riders: Mutex<Riders>,
     pub(crate) pending: Mutex<Pending>,
     /// Held while frames are read and handled.
     pub(crate) reader: Mutex<Reader>,
@@ -72,6 +72,9 @@ struct Dispatcher {
 /// How long `PJRT_Client_Destroy` waits for a callback that runs. A callback that waits for the
 /// very thread that destroys the client must not hang the job.
 const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Which part of a full window should become free before a thread that waits for a place goes on.
+const ROOM_PART: u32 = 4;
 
 #[derive(Default)]
 pub(crate) struct Outgoing {
@@ -121,7 +124,7 @@ impl Session {
             generation,
             window: window.max(1),
             outgoing: Mutex::default(),
-            drops: Mutex::default(),
+            riders: Mutex::default(),
             pending: Mutex::default(),
             reader: Mutex::new(Reader::new(inbox)),
             away: AtomicBool::new(false),
@@ -178,11 +181,11 @@ impl Session {
         self.usable()
     }
 
-    /// Writes frames, after the drops that came before them.
+    /// Writes frames, after what waited for them to ride with.
     pub(crate) fn transmit<R>(&self, compose: impl FnOnce(&mut Outgoing) -> R) -> Result<R> {
         self.usable()?;
         let mut outgoing = lock(&self.outgoing);
-        self.carry_drops(&mut outgoing.outbox);
+        self.carry_riders(&mut outgoing.outbox);
         let result = compose(&mut outgoing);
         self.flush(outgoing)?;
         Ok(result)
@@ -250,11 +253,16 @@ impl Session {
             if pending.closed {
                 break;
             }
-            // So that the service does not sit on a batch that would let us go on.
-            let oldest = pending.operations.front().map(|(_, c)| Arc::clone(c));
-            if let Some(oldest) = oldest.filter(|oldest| !oldest.is_asked()) {
+            // So that the service does not sit on a batch that would let us go on. Not for the
+            // first: going on one at a time costs two wake-ups each, and with most of the window
+            // still ahead the device does not run dry.
+            let some = (self.window / ROOM_PART) as usize;
+            let operations = &pending.operations;
+            let one = operations.get(some.min(operations.len().saturating_sub(1)));
+            let one = one.map(|(_, completion)| Arc::clone(completion));
+            if let Some(one) = one.filter(|one| !one.is_asked()) {
                 drop(pending);
-                oldest.hurry();
+                one.hurry();
                 pending = lock(&self.pending);
                 continue;
             }

@@ -3,7 +3,7 @@
 //! The data is copied into shared memory inside the call, so the caller may change or free its own
 //! at once; the device takes the shared block as it is where it can.
 //!
-//! Cost: one copy, warm in steady state, and one frame; no answer is awaited.
+//! Cost: one copy, warm in steady state; small ones leave with the next frame, and no answer is awaited.
 #![expect(
     unsafe_code,
     reason = "C entry points; copies from the caller's memory"
@@ -55,7 +55,7 @@ pub(crate) fn send(
     session.usable()?;
     let block = session.segments.block(session, array.host_bytes)?;
     fill(block.address())?;
-    session.send(Upload {
+    session.send_upload(Upload {
         array: id,
         shape: array.shape(),
         memory,

@@ -361,7 +361,7 @@ impl Engine {
         self.ledger.resize_lane(before, after);
         let took = now - ended.began;
         self.estimates.ran(ended.program, took);
-        self.learn_pairs(now, lane, &ended, took);
+        self.learn_pairs(now, lane, ended.program, took);
         let session = self.session_mut(id);
         session.account.running -= 1;
         session.account.iterations += 1;

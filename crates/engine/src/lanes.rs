@@ -26,12 +26,6 @@ pub(crate) struct LaneState {
     last_end: Time,
     /// Whose it was.
     last_session: Option<SessionId>,
-    /// What it ran.
-    last_program: Option<Program>,
-    /// Since when it ran nothing but what runs now.
-    same_since: Time,
-    /// How long the lane had something to run, until `last_end`.
-    busy: Duration,
     /// The largest scratch of `iterations`.
     size_bytes: u64,
     /// Ready launches of the lane's sessions in order, those that need nothing from the host first
@@ -86,12 +80,8 @@ pub(crate) struct Iteration {
     pub(crate) nth: u64,
     pub(crate) started_at: Time,
     pub(crate) scratch_bytes: u64,
-    /// It is measured: nothing should run beside it.
-    pub(crate) alone: bool,
     /// What it was charged with when it was started.
     pub(crate) expected: Duration,
-    /// How long the other lanes had been busy, all together, when it began.
-    pub(crate) others_busy: Duration,
 }
 
 /// What an iteration took.
@@ -100,7 +90,6 @@ pub(crate) struct Ended {
     pub(crate) program: Program,
     pub(crate) began: Time,
     pub(crate) expected: Duration,
-    pub(crate) others_busy: Duration,
     /// Whether the iteration before it in the lane was another session's.
     pub(crate) switched: bool,
     /// The lane's size before and after.
@@ -130,31 +119,14 @@ impl LaneState {
         self.iterations.front().map(|i| i.session)
     }
 
-    /// The iteration that has just come to the head.
-    pub(crate) fn head_mut(&mut self) -> Option<&mut Iteration> {
-        self.iterations.front_mut()
-    }
-
     /// What was handed to it; the first of them runs.
     pub(crate) fn iterations(&self) -> impl Iterator<Item = &Iteration> {
         self.iterations.iter()
     }
 
-    fn runs(&self) -> Option<Program> {
+    /// What runs.
+    pub(crate) fn runs(&self) -> Option<Program> {
         self.iterations.front().map(|i| i.program)
-    }
-
-    /// What runs here, if nothing else did since then.
-    pub(crate) fn runs_since(&self, then: Time) -> Option<Program> {
-        self.runs().filter(|_| self.same_since <= then)
-    }
-
-    /// How long the lane had something to run, until now.
-    pub(crate) fn busy(&self, now: Time) -> Duration {
-        match self.iterations.front() {
-            Some(head) => self.busy + (now - head.started_at.max(self.last_end)),
-            None => self.busy,
-        }
     }
 
     /// Bytes by which the lane must grow for this scratch.
@@ -174,9 +146,6 @@ impl LaneState {
     pub(crate) fn start(&mut self, iteration: Iteration) -> (u64, u64) {
         let before = self.size_bytes;
         self.size_bytes = before.max(iteration.scratch_bytes);
-        if self.iterations.is_empty() && self.last_program != Some(iteration.program) {
-            self.same_since = iteration.started_at;
-        }
         self.iterations.push_back(iteration);
         (before, self.size_bytes)
     }
@@ -187,14 +156,9 @@ impl LaneState {
         let iteration = self.iterations.remove(at)?;
         // What was handed over early began when its predecessor ended, not when it was handed over.
         let began = iteration.started_at.max(self.last_end);
-        self.busy = self.busy + (now - began);
         self.last_end = self.last_end.max(now);
         let before = self.last_session.replace(session);
         let switched = before.is_some_and(|before| before != session);
-        self.last_program = Some(iteration.program);
-        if self.runs() != self.last_program {
-            self.same_since = now;
-        }
         let size = self.size_bytes;
         let scratch = self.iterations.iter().map(|i| i.scratch_bytes);
         self.size_bytes = scratch.max().unwrap_or(0);
@@ -202,7 +166,6 @@ impl LaneState {
             program: iteration.program,
             began,
             expected: iteration.expected,
-            others_busy: iteration.others_busy,
             switched,
             resized: (size, self.size_bytes),
         })

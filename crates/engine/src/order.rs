@@ -10,8 +10,8 @@
 use std::collections::BTreeMap;
 
 use crate::engine::{Engine, Order, Request, Session};
-use crate::lanes::{DEPTH, Waiting};
-use crate::policies::{Facts, PATIENCE, Rank};
+use crate::lanes::{DEPTH, LaneState, Waiting};
+use crate::policies::{CLASSES, Facts, PATIENCE, Rank};
 use crate::shares::OWED_TO_A_LANE;
 use crate::time::Time;
 use crate::{Demand, Kind, Lane, SessionId};
@@ -169,6 +169,18 @@ impl Engine {
         lane.clocks[class] = at.max(lane.clocks[class]);
         let behind = first.saturating_sub(lane.clocks[class] + lane.shifts[class]);
         lane.shifts[class] += behind.saturating_sub(OWED_TO_A_LANE);
+    }
+
+    /// No lane is behind another any more: what they got side by side is not held against them when
+    /// they take turns.
+    pub(crate) fn level_lanes(&mut self) {
+        for class in 0..CLASSES {
+            let stands = |lane: &LaneState| lane.clocks[class] + lane.shifts[class];
+            let first = self.lanes.iter().map(stands).max().unwrap_or(0);
+            for lane in &mut self.lanes {
+                lane.shifts[class] = first - lane.clocks[class];
+            }
+        }
     }
 
     /// The session wants its share again, after it asked for nothing.

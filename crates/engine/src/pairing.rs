@@ -1,55 +1,67 @@
 //! Who may share the device: iterations of two lanes side by side, where that helps.
 //!
-//! For two programs, what an iteration takes is measured while the other lane runs the other program
-//! and while no lane runs anything. Side by side they do, in the time in which one of them alone would
-//! do one iteration, `alone ÷ together` of each: where those add up to less than one and a bit, they
-//! hinder each other and run one at a time. A program that was not seen often runs beside others;
-//! then it is measured alone. Both the measure and the verdict are looked into again after
-//! [`REMEMBERED`], because what else runs on the machine changes, too.
+//! Of two programs that meet, it is tried: for a moment they may run side by side, for a moment they
+//! may not, in turn a few times. Each time, what the whole device gets done is counted: every
+//! iteration that ends, of whatever program, counts for what its program takes while the two are
+//! apart. Where less gets done side by side, the two run one at a time. So everything counts that
+//! differs between the two ways: caches, cores that idle, gaps between iterations, and what the
+//! jobs' own hosts need.
+//! The verdict holds for [`HOLDS`] and, as long as trials come to the same, twice as long each time:
+//! what else runs on the machine changes, too.
 //!
-//! Promise: of two programs, most iterations run the way that was faster when it was measured last;
-//! those that run one at a time take turns.
+//! Promise: of two programs, most iterations run the way in which more got done when it was tried
+//! last; those that run one at a time take turns.
 //! Cost: O(log n) in the programs and pairs, which are at most [`PROGRAMS`] and [`PAIRS`].
 
 use std::collections::BTreeMap;
 
 use crate::engine::{Engine, Order};
-use crate::lanes::{Ended, Iteration, Waiting};
+use crate::lanes::{DEPTH, Iteration, Waiting};
 use crate::serving::Placed;
 use crate::time::{Duration, Time};
 use crate::{Lane, Program, SessionId};
 
-/// What side by side must gain to be worth it, in hundredths of doing one after the other.
-const WORTH: u64 = 105;
-/// Iterations that make a measure.
-const MEASURED: u32 = 7;
-/// After so many times that, one of two is enough to judge: an iteration of the other lasts so long
-/// that something else always runs beside it as well.
-const OFTEN: u32 = 4;
-const REMEMBERED: Duration = Duration(30_000_000_000);
+/// So often two programs meet before they are tried: what comes and goes is not worth it.
+const MEETINGS: u32 = 8;
+/// A window of a trial lasts so long, and until so many iterations of each of the two have ended.
+const WINDOW: Duration = Duration(200_000_000);
+const ENDS: u32 = 4;
+/// Before that, as many of each: what ends first was handed over in the window before, and whoever
+/// got more than its share in that one waits at first.
+const LEFT_OVER: u32 = DEPTH as u32 + 1;
+/// A window that lasts for so many iterations of both, and longer than that, tells nothing: one of
+/// the two has paused.
+const PAUSED_ENDS: u64 = 24;
+const PAUSED_AFTER: Duration = Duration(2_000_000_000);
+/// Rounds of a trial, each a window of either kind; with fewer it ends where all are clear.
+const ROUNDS: usize = 5;
+const ROUNDS_MIN: usize = 2;
+/// What gets done side by side, in hundredths of what gets done one at a time.
+const CLEARLY_MORE: u64 = 110;
+const CLEARLY_LESS: u64 = 90;
+const WORTH: u64 = 100;
+const HOLDS: Duration = Duration(30_000_000_000);
+const HOLDS_MAX: Duration = Duration(480_000_000_000);
 const PROGRAMS: usize = 1024;
 const PAIRS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Pairing {
-    programs: BTreeMap<Program, Alone>,
-    pairs: BTreeMap<(Program, Program), Pair>,
+    pairs: BTreeMap<Pair, Known>,
+    trial: Option<Trial>,
 }
 
-/// What iterations of a program take while nothing else runs.
-#[derive(Debug, Default)]
-struct Alone {
-    typical: Typical,
-    until: Time,
-    /// How often others ran beside it.
-    beside: u32,
-    seen_at: Time,
+/// The lesser first.
+type Pair = (Program, Program);
+
+fn pair(one: Program, other: Program) -> Pair {
+    (one.min(other), one.max(other))
 }
 
 #[derive(Debug, Default)]
-struct Pair {
-    /// Of the program that comes first in the pair, and of the other.
-    together: [Typical; 2],
+struct Known {
+    /// How often they met since the last verdict.
+    meetings: u32,
     verdict: Option<Verdict>,
     seen_at: Time,
 }
@@ -57,116 +69,84 @@ struct Pair {
 #[derive(Debug, Clone, Copy)]
 struct Verdict {
     together: bool,
+    holds: Duration,
     until: Time,
 }
 
-/// What the last iterations took, of which the middle counts: on a busy machine some take much
-/// longer, and a mean of few would follow those.
-#[derive(Debug, Default)]
-struct Typical {
-    count: u32,
-    last: [u64; MEASURED as usize],
+#[derive(Debug)]
+struct Trial {
+    pair: Pair,
+    /// Whether they run one at a time in this window.
+    apart: bool,
+    window: Window,
+    /// The last one in which they ran side by side, and how long it lasted.
+    together: (Window, Duration),
+    /// Of the rounds so far, as [`WORTH`].
+    gains: Vec<u64>,
 }
 
-impl Typical {
-    fn add(&mut self, time: Duration) {
-        self.last[(self.count % MEASURED) as usize] = time.0;
-        self.count = self.count.saturating_add(1);
-    }
-
-    fn enough(&self) -> bool {
-        self.count >= MEASURED
-    }
-
-    /// Of as many as make a measure.
-    fn time(&self) -> u64 {
-        let mut sorted = self.last;
-        sorted.sort_unstable();
-        sorted[sorted.len() / 2]
-    }
-}
-
-fn key(one: Program, other: Program) -> (Program, Program) {
-    (one.min(other), one.max(other))
+#[derive(Debug)]
+struct Window {
+    /// When it began, or the one before ended as long as something is left over from that.
+    since: Time,
+    /// Iterations of the two that do not count yet.
+    left_over: [u32; 2],
+    /// Iterations of the two that ended in it.
+    ends: [u32; 2],
+    /// Iterations of each program that ended in it, and what they took all together.
+    done: BTreeMap<Program, (u64, Duration)>,
 }
 
 impl Pairing {
-    /// Whether iterations of these two may run side by side.
-    fn together(&self, now: Time, one: Program, other: Program) -> bool {
-        !self.hinder(now, one, other)
-            && !self.wants_to_be_alone(now, one)
-            && !self.wants_to_be_alone(now, other)
-    }
-
+    /// Whether iterations of these two must not run side by side.
     fn hinder(&self, now: Time, one: Program, other: Program) -> bool {
-        let pair = self.pairs.get(&key(one, other));
-        let verdict = pair.and_then(|pair| pair.verdict);
+        let pair = pair(one, other);
+        if let Some(trial) = self.trial.as_ref().filter(|trial| trial.pair == pair) {
+            return trial.apart;
+        }
+        let verdict = self.pairs.get(&pair).and_then(|known| known.verdict);
         verdict.is_some_and(|verdict| !verdict.together && now < verdict.until)
     }
 
-    /// It runs often, and what it takes alone is not known, or not any more.
-    pub(crate) fn wants_to_be_alone(&self, now: Time, program: Program) -> bool {
-        self.programs.get(&program).is_some_and(|alone| {
-            alone.beside >= MEASURED && (!alone.typical.enough() || now >= alone.until)
-        })
-    }
-
-    /// An iteration of `program` ran while no other lane ran anything.
-    pub(crate) fn ran_alone(&mut self, now: Time, program: Program, took: Duration) {
-        let alone = self.program(now, program);
-        alone.typical.add(took);
-        alone.until = now + REMEMBERED;
-    }
-
-    /// An iteration of `program` ran while other lanes ran something.
-    pub(crate) fn ran_beside_others(&mut self, now: Time, program: Program) {
-        let alone = self.program(now, program);
-        alone.beside = alone.beside.saturating_add(1);
-    }
-
-    /// An iteration of `program` ran while another lane ran `other` all the time.
-    pub(crate) fn ran_together(
-        &mut self,
-        now: Time,
-        program: Program,
-        other: Program,
-        took: Duration,
-    ) {
-        let key = key(program, other);
-        if let Some(pair) = self.pairs.get_mut(&key)
-            && pair.verdict.is_some_and(|verdict| now < verdict.until)
-        {
-            pair.seen_at = now;
+    /// An iteration of `program` ended while another lane ran `other`.
+    fn met(&mut self, now: Time, program: Program, other: Program) {
+        let pair = pair(program, other);
+        if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&pair) {
+            make_room(&mut self.pairs, |known| now - known.seen_at < HOLDS);
+        }
+        let known = self.pairs.entry(pair).or_default();
+        known.seen_at = now;
+        if known.verdict.is_some_and(|verdict| now < verdict.until) {
             return;
         }
-        let alone = |program| self.programs.get(&program).filter(|a| a.typical.enough());
-        let alone = [key.0, key.1].map(|program| alone(program).map(|a| a.typical.time()));
-        if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&key) {
-            make_room(&mut self.pairs, |pair| now - pair.seen_at < REMEMBERED);
+        known.meetings += 1;
+        if known.meetings >= MEETINGS && self.trial.is_none() {
+            known.meetings = 0;
+            self.trial = Some(Trial::new(now, pair));
         }
-        let pair = self.pairs.entry(key).or_default();
-        if pair.verdict.is_some() {
-            *pair = Pair::default();
-        }
-        pair.seen_at = now;
-        pair.together[usize::from(program > other)].add(took);
-        if program == other {
-            pair.together[1].add(took);
-        }
-        pair.judge(now, alone);
     }
 
-    fn program(&mut self, now: Time, program: Program) -> &mut Alone {
-        if self.programs.len() >= PROGRAMS && !self.programs.contains_key(&program) {
-            make_room(&mut self.programs, |alone| now - alone.seen_at < REMEMBERED);
+    /// True if two that ran side by side take turns from now on, or the other way round.
+    fn ended(&mut self, now: Time, program: Program, took: Duration) -> bool {
+        let Some(trial) = &mut self.trial else {
+            return false;
+        };
+        let before = trial.apart;
+        trial.ended(now, program, took);
+        let changed = trial.apart != before;
+        if let Some(together) = trial.verdict() {
+            if let Some(known) = self.pairs.get_mut(&trial.pair) {
+                known.judge(now, together);
+            }
+            self.trial = None;
+        } else if trial.has_paused(now) {
+            self.trial = None;
         }
-        let alone = self.programs.entry(program).or_default();
-        alone.seen_at = now;
-        alone
+        changed
     }
 }
 
-/// Drops what was not seen lately, and if that is little, all: it will be measured again.
+/// Drops what was not seen lately, and if that is little, all: it will be tried again.
 fn make_room<K: Ord, V>(map: &mut BTreeMap<K, V>, seen_lately: impl Fn(&V) -> bool) {
     let before = map.len();
     map.retain(|_, value| seen_lately(value));
@@ -175,24 +155,124 @@ fn make_room<K: Ord, V>(map: &mut BTreeMap<K, V>, seen_lately: impl Fn(&V) -> bo
     }
 }
 
-impl Pair {
-    fn judge(&mut self, now: Time, alone: [Option<u64>; 2]) {
-        let speed = |side: usize| {
-            let together = &self.together[side];
-            let alone = alone[side].filter(|_| together.enough())?;
-            Some(100 * alone / together.time().max(1))
-        };
-        let often = |side: usize| self.together[side].count >= OFTEN * MEASURED;
-        let gain = match (speed(0), speed(1)) {
-            (Some(one), Some(other)) => one + other,
-            (Some(one), None) if often(0) => 2 * one,
-            (None, Some(other)) if often(1) => 2 * other,
-            _ => return,
-        };
-        self.verdict.get_or_insert(Verdict {
-            together: gain >= WORTH,
-            until: now + REMEMBERED,
+impl Known {
+    fn judge(&mut self, now: Time, together: bool) {
+        let same = self.verdict.filter(|before| before.together == together);
+        let holds = same.map_or(HOLDS, |before| {
+            Duration((2 * before.holds.0).min(HOLDS_MAX.0))
         });
+        self.verdict = Some(Verdict {
+            together,
+            holds,
+            until: now + holds,
+        });
+    }
+}
+
+impl Trial {
+    fn new(now: Time, pair: Pair) -> Self {
+        Self {
+            pair,
+            apart: false,
+            window: Window::new(now),
+            together: (Window::new(now), Duration(0)),
+            gains: Vec::with_capacity(ROUNDS),
+        }
+    }
+
+    fn ended(&mut self, now: Time, program: Program, took: Duration) {
+        let of_pair = [self.pair.0, self.pair.1].map(|one| u32::from(one == program));
+        self.window.ended(now, program, of_pair, took);
+        let of_same = if self.pair.0 == self.pair.1 { 2 } else { 1 };
+        let enough = self.window.ends.iter().all(|n| *n >= of_same * ENDS);
+        let elapsed = now - self.window.since;
+        if !enough || elapsed < WINDOW {
+            return;
+        }
+        // The next window is of the other kind.
+        let window = std::mem::replace(&mut self.window, Window::new(now));
+        match self.apart {
+            false => self.together = (window, elapsed),
+            true => {
+                let (together, time) = &self.together;
+                let gained = window.value(together) * u128::from(elapsed.0);
+                let before = window.value(&window) * u128::from(time.0);
+                let gain = 100 * gained / before.max(1);
+                self.gains.push(u64::try_from(gain).unwrap_or(u64::MAX));
+            }
+        }
+        self.apart = !self.apart;
+    }
+
+    /// Whether they should run side by side, once it is known.
+    fn verdict(&self) -> Option<bool> {
+        let gains = &self.gains;
+        if gains.len() >= ROUNDS {
+            let mut sorted = gains.clone();
+            sorted.sort_unstable();
+            return Some(sorted[sorted.len() / 2] >= WORTH);
+        }
+        let enough = gains.len() >= ROUNDS_MIN;
+        let clear = |all: bool, together| (enough && all).then_some(together);
+        clear(gains.iter().all(|gain| *gain >= CLEARLY_MORE), true)
+            .or_else(|| clear(gains.iter().all(|gain| *gain <= CLEARLY_LESS), false))
+    }
+
+    fn has_paused(&self, now: Time) -> bool {
+        let typical = |program| {
+            let windows = [&self.window, &self.together.0];
+            let means = windows.map(|window| window.mean(program));
+            means.into_iter().flatten().max().unwrap_or(0)
+        };
+        let both = typical(self.pair.0) + typical(self.pair.1);
+        (now - self.window.since).0 > (PAUSED_ENDS * both).max(PAUSED_AFTER.0)
+    }
+}
+
+impl Window {
+    fn new(now: Time) -> Self {
+        Self {
+            since: now,
+            left_over: [LEFT_OVER; 2],
+            ends: [0; 2],
+            done: BTreeMap::new(),
+        }
+    }
+
+    fn ended(&mut self, now: Time, program: Program, of_pair: [u32; 2], took: Duration) {
+        if self.left_over != [0; 2] {
+            for (left, ended) in self.left_over.iter_mut().zip(of_pair) {
+                *left = left.saturating_sub(ended);
+            }
+            if self.left_over == [0; 2] {
+                self.since = now;
+            }
+            return;
+        }
+        for (ends, ended) in self.ends.iter_mut().zip(of_pair) {
+            *ends += ended;
+        }
+        if self.done.len() < PROGRAMS || self.done.contains_key(&program) {
+            let (count, sum) = self.done.entry(program).or_default();
+            *count += 1;
+            *sum = *sum + took;
+        }
+    }
+
+    /// What an iteration of the program took here.
+    fn mean(&self, program: Program) -> Option<u64> {
+        let (count, sum) = self.done.get(&program)?;
+        Some(sum.0 / count)
+    }
+
+    /// What the iterations of another window would have taken here. A program that did not run here
+    /// counts for what it took there.
+    fn value(&self, other: &Self) -> u128 {
+        let of = |(program, (count, sum)): (&Program, &(u64, Duration))| {
+            let mean = self.mean(*program).unwrap_or(sum.0 / count);
+            u128::from(*count) * u128::from(mean)
+        };
+        other.done.iter().map(of).sum()
     }
 }
 
@@ -241,11 +321,8 @@ impl Engine {
         let lanes = self.lanes.iter().enumerate();
         let mut others =
             lanes.filter(|(lane, other)| *lane != request.lane && other.in_flight() > 0);
-        let hinder = |i: &Iteration| i.alone || self.pairing.hinder(now, program, i.program);
-        let waits = match self.pairing.wants_to_be_alone(now, program) {
-            true => others.next().is_some(),
-            false => others.any(|(_, other)| other.iterations().any(hinder)),
-        };
+        let hinder = |i: &Iteration| self.pairing.hinder(now, program, i.program);
+        let waits = others.any(|(_, other)| other.iterations().any(hinder));
         waits && request.waiting.need(0) <= self.ledger.free_bytes() + self.ledger.scratch_bytes()
     }
 
@@ -253,40 +330,23 @@ impl Engine {
     fn keeps_waiting(&self, now: Time, request: &Placed<'_>, earlier: &Placed<'_>) -> bool {
         let programs = request.waiting.program.zip(earlier.waiting.program);
         earlier.lane != request.lane
-            && programs.is_some_and(|(one, other)| !self.pairing.together(now, one, other))
+            && programs.is_some_and(|(one, other)| self.pairing.hinder(now, one, other))
     }
 
     /// What an iteration that ended tells about running beside others.
-    pub(crate) fn learn_pairs(&mut self, now: Time, lane: Lane, ended: &Ended, took: Duration) {
-        let others_busy = self.others_busy(now, lane);
-        // The one that now runs here began when this one ended.
-        if let Some(next) = self.lanes[lane.0 as usize].head_mut() {
-            next.others_busy = others_busy;
-        }
-        if !self.policy.packs() || took == Duration(0) {
+    pub(crate) fn learn_pairs(&mut self, now: Time, lane: Lane, program: Program, took: Duration) {
+        if !self.policy.packs() {
             return;
         }
-        let overlap = Duration(others_busy.0.saturating_sub(ended.others_busy.0));
-        if overlap.0 <= took.0 / 20 {
-            self.pairing.ran_alone(now, ended.program, took);
-            return;
+        if self.pairing.ended(now, program, took) {
+            self.level_lanes();
         }
-        self.pairing.ran_beside_others(now, ended.program);
-        if overlap.0 < took.0 / 10 * 9 {
-            return;
-        }
-        let others = self.lanes.iter().enumerate();
-        for (_, other) in others.filter(|(index, _)| *index != lane.0 as usize) {
-            if let Some(beside) = other.runs_since(ended.began + Duration(took.0 / 10)) {
-                self.pairing.ran_together(now, ended.program, beside, took);
+        let lanes = self.lanes.iter().enumerate();
+        let others = lanes.filter(|(index, _)| *index != lane.0 as usize);
+        for (_, other) in others {
+            if let Some(beside) = other.runs() {
+                self.pairing.met(now, program, beside);
             }
         }
-    }
-
-    /// How long the other lanes had something to run so far, all together.
-    pub(crate) fn others_busy(&self, now: Time, lane: Lane) -> Duration {
-        let others = self.lanes.iter().enumerate();
-        let others = others.filter(|(index, _)| *index != lane.0 as usize);
-        others.fold(Duration(0), |sum, (_, other)| sum + other.busy(now))
     }
 }

@@ -141,7 +141,6 @@ impl Engine {
             session.account.running += 1;
             session.share.started(expected);
             self.starts += 1;
-            let others_busy = self.others_busy(now, lane);
             let (before, after) = self.lanes[lane.0 as usize].start(Iteration {
                 session: id,
                 program,
@@ -149,9 +148,7 @@ impl Engine {
                 nth: self.starts,
                 started_at: now,
                 scratch_bytes,
-                alone: self.policy.packs() && self.pairing.wants_to_be_alone(now, program),
                 expected,
-                others_busy,
             });
             self.ledger.resize_lane(before, after);
         }

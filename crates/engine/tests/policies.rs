@@ -724,11 +724,12 @@ fn pack_tells_programs_apart() {
         _ => 90,
     };
     d.until(20_000);
+    let tried = 5 * SECOND;
     let beside = |id: u64| {
         let of = |id: u64| {
             d.runs
                 .iter()
-                .filter(move |run| run.job == id && run.began > SECOND)
+                .filter(move |run| run.job == id && run.began > tried)
         };
         let overlap = |one: &Run, other: &Run| {
             let began = one.began.max(other.began);

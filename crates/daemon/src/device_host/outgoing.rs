@@ -1,7 +1,8 @@
 //! What a session tells its job, and when.
 //!
 //! A wake-up of the job costs tens of microseconds, so ends of iterations are told in batches: at
-//! once if somebody waits for one or none was told for a while, else with the next.
+//! once if somebody waits for this one, if it failed or if none was told for a while, else with the
+//! next.
 //!
 //! Promise: nothing stays untold for longer than [`LINGER`]; nothing here waits for the job: what
 //! its socket does not take stays in a bounded buffer, and past the bound the session is broken.
@@ -11,14 +12,17 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use salus_channel::Outbox;
-use salus_wire::{Completed, Error, FromService, Region, Released};
+use salus_wire::{Completed, Error, FromService, Region, Released, limits};
 
 /// How long an end may wait for company.
-pub(super) const LINGER: Duration = Duration::from_millis(1);
+pub(super) const LINGER: Duration = Duration::from_millis(5);
 /// Ends told together at the most: a quarter of the window, so that the job never runs dry.
 const BATCH: usize = 8;
 /// Regions told together: then the job reuses its warm memory soon.
 const RELEASED_BATCH: usize = 64;
+/// Operations that a job can wait for at once, and as many that have ended meanwhile. Forgetting one
+/// would only mean that its end lingers.
+const AWAITED: usize = 2 * limits::LAUNCHES as usize;
 /// Bytes that a job may leave unread. All it may have in flight fits many times.
 const UNREAD_BYTES: usize = 16 << 20;
 
@@ -28,8 +32,8 @@ pub(super) struct Outgoing {
     failed: Vec<(u64, Error)>,
     released: Vec<Region>,
     released_bytes: u64,
-    /// The job waits for this operation and all before it.
-    awaited: u64,
+    /// The job waits for these operations.
+    awaited: Vec<u64>,
     /// Reads under way: their answers will carry the ends along.
     reads: u32,
     last_flush: Instant,
@@ -54,7 +58,7 @@ impl Outgoing {
             failed: Vec::new(),
             released: Vec::new(),
             released_bytes: 0,
-            awaited: 0,
+            awaited: Vec::new(),
             reads: 0,
             last_flush: Instant::now(),
             unwatched: false,
@@ -102,20 +106,28 @@ impl Outgoing {
             Ok(()) => self.done.push(operation),
             Err(error) => self.failed.push((operation, error)),
         }
-        let due = operation <= self.awaited
-            || self.done.len() + self.failed.len() >= BATCH
+        let awaited = self.awaited.iter().position(|one| *one == operation);
+        if let Some(position) = awaited {
+            self.awaited.remove(position);
+        }
+        let due = awaited.is_some()
+            || !self.failed.is_empty()
+            || self.done.len() >= BATCH
             || (self.reads == 0 && self.last_flush.elapsed() >= LINGER);
         if due { self.flush(socket) } else { self.stay() }
     }
 
     /// The job waits for `operation`; if it has ended already, the job is told now.
     pub(super) fn awaited(&mut self, socket: &UnixStream, operation: u64) -> Rest {
-        self.awaited = self.awaited.max(operation);
-        if self.lingers() {
-            self.flush(socket)
-        } else {
-            Rest::Nothing
+        if self.done.contains(&operation) {
+            return self.flush(socket);
         }
+        // Either it has yet to end, or the job was told while it asked; of those some remain here.
+        if self.awaited.len() >= AWAITED {
+            self.awaited.remove(0);
+        }
+        self.awaited.push(operation);
+        Rest::Nothing
     }
 
     pub(super) fn released(&mut self, socket: &UnixStream, region: Region) -> Rest {
@@ -179,5 +191,85 @@ impl Outgoing {
                 Rest::Wake
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salus_channel::Inbox;
+
+    use super::*;
+
+    /// Something was told just now, so that ends linger.
+    fn talking() -> (Outgoing, UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().expect("two sockets");
+        let mut outgoing = Outgoing::new();
+        // As far away as can be: no end is due because of the time.
+        outgoing.last_flush += Duration::from_secs(3600);
+        (outgoing, ours, theirs)
+    }
+
+    /// What the job has been told by now, a list for each frame.
+    fn told(theirs: &UnixStream) -> Vec<(Vec<u64>, usize)> {
+        let mut inbox = Inbox::default();
+        let mut frames = Vec::new();
+        while inbox.fill(theirs, false).is_ok() {
+            while let Some(frame) = inbox.take::<FromService>().expect("a frame") {
+                let FromService::Completed(ends) = frame.message else {
+                    panic!("{:?}", frame.message)
+                };
+                frames.push((ends.done, ends.failed.len()));
+            }
+        }
+        frames
+    }
+
+    #[test]
+    fn ends_wait_for_the_one_that_is_awaited() {
+        let (mut outgoing, ours, theirs) = talking();
+        outgoing.awaited(&ours, 3);
+        outgoing.ended(&ours, 1, Ok(()));
+        outgoing.ended(&ours, 2, Ok(()));
+        assert_eq!(told(&theirs), []);
+        outgoing.ended(&ours, 3, Ok(()));
+        assert_eq!(told(&theirs), [(vec![1, 2, 3], 0)]);
+    }
+
+    #[test]
+    fn an_end_that_lingers_is_told_when_it_is_awaited() {
+        let (mut outgoing, ours, theirs) = talking();
+        outgoing.ended(&ours, 1, Ok(()));
+        outgoing.awaited(&ours, 2);
+        assert_eq!(told(&theirs), []);
+        outgoing.awaited(&ours, 1);
+        assert_eq!(told(&theirs), [(vec![1], 0)]);
+    }
+
+    #[test]
+    fn a_failure_and_a_full_batch_are_told_at_once() {
+        let (mut outgoing, ours, theirs) = talking();
+        outgoing.ended(&ours, 1, Ok(()));
+        let message = "burnt".to_owned();
+        outgoing.ended(&ours, 2, Err(Error { code: 13, message }));
+        assert_eq!(told(&theirs), [(vec![1], 1)]);
+        outgoing.last_flush += Duration::from_secs(3600);
+        let batch = 3..3 + BATCH as u64;
+        for operation in batch.clone() {
+            assert_eq!(told(&theirs), []);
+            outgoing.ended(&ours, operation, Ok(()));
+        }
+        assert_eq!(told(&theirs), [(batch.collect(), 0)]);
+    }
+
+    #[test]
+    fn a_job_that_awaits_without_end_takes_no_memory() {
+        let (mut outgoing, ours, theirs) = talking();
+        for operation in 0..100_000 {
+            outgoing.awaited(&ours, operation);
+        }
+        assert!(outgoing.awaited.len() <= AWAITED);
+        // The latest are not forgotten.
+        outgoing.ended(&ours, 99_999, Ok(()));
+        assert_eq!(told(&theirs), [(vec![99_999], 0)]);
     }
 }

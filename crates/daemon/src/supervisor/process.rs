@@ -24,9 +24,13 @@ pub(super) const SETTINGS: &str = "SALUS_CHILD_SETTINGS";
 const QUIET: (&str, &str) = ("TF_CPP_MIN_LOG_LEVEL", "3");
 
 /// The CPU plugin takes an iteration's scratch from the heap and gives it back afterwards: with
-/// small pages, a quarter of a large step is spent on faulting it in again.
+/// small pages, a quarter of a large step is spent on faulting it in again. The thresholds are those
+/// that the C library comes to by itself in a process that has freed something large: without them it
+/// returns a small step's scratch to the system after every step. What should go back when arrays
+/// have left, goes back (`device_host/heap.rs`).
 const TUNABLES: &str = "GLIBC_TUNABLES";
-const HUGE_PAGES: &str = "glibc.malloc.hugetlb=1";
+const HEAP: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:\
+                    glibc.malloc.trim_threshold=67108864";
 
 /// How children are started. Tests put a program of their own here.
 #[derive(Debug, Clone)]
@@ -90,7 +94,7 @@ impl Launcher {
             if !tunables.is_empty() {
                 tunables.push(":");
             }
-            tunables.push(HUGE_PAGES);
+            tunables.push(HEAP);
             command.env(TUNABLES, tunables);
         }
         let child = command
