@@ -1,6 +1,8 @@
 //! What users and those who rule the service ask for while sessions run: other wishes, a pause,
 //! another policy; and who may not run because of it.
 
+use std::collections::BTreeMap;
+
 use crate::engine::{Engine, Session};
 use crate::policies::Policy;
 use crate::time::Time;
@@ -24,6 +26,7 @@ impl Engine {
             self.count(id, true);
             if !paused {
                 self.rejoin(now, id);
+                self.ask_anew(now, id);
             }
             self.requeue(now, id);
             self.replace(id);
@@ -35,6 +38,7 @@ impl Engine {
         self.policy = policy;
         let ids: Vec<SessionId> = self.sessions.iter().map(|(id, _)| id).collect();
         self.classes.clear();
+        self.latencies.clear();
         for lane in &mut self.lanes {
             lane.clocks = Default::default();
             lane.shifts = Default::default();
@@ -52,20 +56,16 @@ impl Engine {
         }
     }
 
-    /// Counts a session that may run in its class, or no longer.
+    /// Counts a session that may run, or no longer.
     pub(crate) fn count(&mut self, id: SessionId, is_there: bool) {
         let session = self.session(id);
         if session.paused {
             return;
         }
-        let class = self.policy.class(&session.wishes);
-        let count = self.classes.entry(class).or_default();
-        match is_there {
-            true => *count += 1,
-            false => *count -= 1,
-        }
-        if *count == 0 {
-            self.classes.remove(&class);
+        let (class, latency) = (self.policy.class(&session.wishes), session.wishes.latency);
+        count_in(&mut self.classes, class, is_there);
+        if let Some(latency) = latency {
+            count_in(&mut self.latencies, latency, is_there);
         }
     }
 
@@ -90,5 +90,16 @@ impl Engine {
     /// Whether anything of the session may be started now.
     pub(crate) fn is_held(&self, id: SessionId, session: &Session) -> bool {
         session.paused || (self.policy.is_exclusive() && self.owner != Some(id))
+    }
+}
+
+fn count_in<K: Ord + Copy>(counts: &mut BTreeMap<K, u32>, key: K, is_there: bool) {
+    let count = counts.entry(key).or_default();
+    match is_there {
+        true => *count += 1,
+        false => *count -= 1,
+    }
+    if *count == 0 {
+        counts.remove(&key);
     }
 }

@@ -40,6 +40,10 @@ pub struct Engine {
     pub(crate) ages: BTreeMap<u64, (SessionId, Time)>,
     /// How many sessions that may run there are of each of the policy's classes.
     pub(crate) classes: BTreeMap<u8, u32>,
+    /// The same by what they want an iteration to take at most.
+    pub(crate) latencies: BTreeMap<Duration, u32>,
+    /// When the last event was.
+    pub(crate) now: Time,
     /// Under a policy that serves one session only: that one.
     pub(crate) owner: Option<SessionId>,
     pub(crate) estimates: Estimates,
@@ -54,7 +58,7 @@ pub struct Engine {
     pub(crate) claimed_at: u64,
     pub(crate) starts: u64,
     pub(crate) wake_at: Option<Time>,
-    last_request: u64,
+    pub(crate) last_request: u64,
 }
 
 #[derive(Debug)]
@@ -111,6 +115,8 @@ impl Engine {
             arrays: BTreeMap::new(),
             ages: BTreeMap::new(),
             classes: BTreeMap::new(),
+            latencies: BTreeMap::new(),
+            now: Time(0),
             owner: None,
             estimates: Estimates::default(),
             pairing: Pairing::default(),
@@ -188,6 +194,7 @@ impl Engine {
     /// Takes one event; the decisions are to be carried out in order.
     pub fn on(&mut self, now: Time, event: Event) -> Vec<Decision> {
         let mut decisions = Vec::new();
+        self.now = now;
         match event {
             Event::Opened {
                 session,
@@ -200,6 +207,7 @@ impl Engine {
             }
             Event::Ready { session, demand } => self.ready(now, session, demand, &mut decisions),
             Event::Ran { session } => self.ran(now, session),
+            Event::DidNotRun { session } => self.did_not_run(now, session),
             Event::Withdrew { session } => self.withdraw(now, session),
             Event::Released {
                 session,
@@ -370,8 +378,29 @@ impl Engine {
         session.progress.ran(ended.program, took);
         let weight = session.wishes.weight;
         session.share.ran(ended.expected, took, weight);
+        self.ended(now, id);
+    }
+
+    /// The turn was not used, and tells nothing of the program.
+    fn did_not_run(&mut self, now: Time, id: SessionId) {
+        let lane = self.session(id).lane;
+        let given_back = self.lanes[lane.0 as usize].give_back(id);
+        let (expected, (before, after)) =
+            given_back.unwrap_or_else(|| panic!("{id} was not started"));
+        self.ledger.resize_lane(before, after);
+        let session = self.session_mut(id);
+        session.account.running -= 1;
+        let weight = session.wishes.weight;
+        session.share.ran(expected, Duration(0), weight);
+        self.ended(now, id);
+    }
+
+    /// One iteration less of the session is in flight.
+    fn ended(&mut self, now: Time, id: SessionId) {
+        let session = self.session_mut(id);
         session.fixed = false;
         session.quiet_since = now;
+        let lane = session.lane;
         self.requeue(now, id);
         self.replace(id);
         if let Some(next) = self.lanes[lane.0 as usize].head() {

@@ -159,16 +159,29 @@ impl LaneState {
         self.last_end = self.last_end.max(now);
         let before = self.last_session.replace(session);
         let switched = before.is_some_and(|before| before != session);
-        let size = self.size_bytes;
-        let scratch = self.iterations.iter().map(|i| i.scratch_bytes);
-        self.size_bytes = scratch.max().unwrap_or(0);
+        let resized = self.shrink();
         Some(Ended {
             program: iteration.program,
             began,
             expected: iteration.expected,
             switched,
-            resized: (size, self.size_bytes),
+            resized,
         })
+    }
+
+    /// The session's last iteration here did not run: what it was charged with, and the lane's size
+    /// before and after.
+    pub(crate) fn give_back(&mut self, session: SessionId) -> Option<(Duration, (u64, u64))> {
+        let at = self.iterations.iter().rposition(|i| i.session == session)?;
+        let iteration = self.iterations.remove(at)?;
+        Some((iteration.expected, self.shrink()))
+    }
+
+    fn shrink(&mut self) -> (u64, u64) {
+        let before = self.size_bytes;
+        let scratch = self.iterations.iter().map(|i| i.scratch_bytes);
+        self.size_bytes = scratch.max().unwrap_or(0);
+        (before, self.size_bytes)
     }
 }
 

@@ -150,6 +150,10 @@ pub enum Event {
     Ran {
         session: SessionId,
     },
+    /// An iteration that was started did not run after all.
+    DidNotRun {
+        session: SessionId,
+    },
     /// What the session asked for is no longer wanted: its job went away.
     Withdrew {
         session: SessionId,

@@ -40,6 +40,18 @@ impl Engine {
         self.restate(now, id);
     }
 
+    /// The request counts as made now: for as long as its user has paused it, nobody let it wait.
+    pub(crate) fn ask_anew(&mut self, now: Time, id: SessionId) {
+        self.dequeue(id);
+        self.last_request += 1;
+        let number = self.last_request;
+        if let Some(request) = &mut self.session_mut(id).request {
+            request.order.number = number;
+            request.ready_at = now;
+            request.aged = false;
+        }
+    }
+
     pub(crate) fn dequeue(&mut self, id: SessionId) {
         let session = self.session_mut(id);
         let lane = session.lane;
@@ -121,12 +133,21 @@ impl Engine {
     }
 
     /// How many iterations a lane may have with one of this rank: one runs and the next follows
-    /// without a gap, unless a session of a lower class could become ready meanwhile.
+    /// without a gap, unless what should run before that could become ready meanwhile.
     pub(crate) fn depth(&self, rank: Rank) -> usize {
         let lowest = self.classes.first_key_value().map(|(class, _)| *class);
-        match lowest {
-            Some(lowest) if lowest < rank.class => 1,
-            _ => DEPTH,
+        let tightest = self
+            .latencies
+            .first_key_value()
+            .map(|(latency, _)| *latency);
+        // The earliest that somebody who is not ready yet could have to be done by.
+        let earliest = tightest.map(|latency| u128::from((self.now + latency).0));
+        let is_due = self.policy.is_due(rank.class);
+        let overtaken = lowest.is_some_and(|lowest| lowest < rank.class)
+            || (is_due && earliest.is_some_and(|earliest| earliest < rank.key));
+        match overtaken {
+            true => 1,
+            false => DEPTH,
         }
     }
 

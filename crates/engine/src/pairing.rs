@@ -33,9 +33,11 @@ const LEFT_OVER: u32 = DEPTH as u32 + 1;
 /// the two has paused.
 const PAUSED_ENDS: u64 = 24;
 const PAUSED_AFTER: Duration = Duration(2_000_000_000);
-/// Rounds of a trial, each a window of either kind; with fewer it ends where all are clear.
+/// Rounds of a trial, each a window of either kind: so many, or fewer where all say the same, or
+/// still fewer where they say it clearly.
 const ROUNDS: usize = 5;
-const ROUNDS_MIN: usize = 2;
+const ROUNDS_AGREED: usize = 3;
+const ROUNDS_CLEAR: usize = 2;
 /// What gets done side by side, in hundredths of what gets done one at a time.
 const CLEARLY_MORE: u64 = 110;
 const CLEARLY_LESS: u64 = 90;
@@ -212,10 +214,16 @@ impl Trial {
             sorted.sort_unstable();
             return Some(sorted[sorted.len() / 2] >= WORTH);
         }
-        let enough = gains.len() >= ROUNDS_MIN;
-        let clear = |all: bool, together| (enough && all).then_some(together);
-        clear(gains.iter().all(|gain| *gain >= CLEARLY_MORE), true)
-            .or_else(|| clear(gains.iter().all(|gain| *gain <= CLEARLY_LESS), false))
+        let (more, less) = match gains.len() {
+            ROUNDS_AGREED.. => (WORTH, WORTH - 1),
+            ROUNDS_CLEAR.. => (CLEARLY_MORE, CLEARLY_LESS),
+            _ => return None,
+        };
+        if gains.iter().all(|gain| *gain >= more) {
+            return Some(true);
+        }
+        let all_less = gains.iter().all(|gain| *gain <= less);
+        all_less.then_some(false)
     }
 
     fn has_paused(&self, now: Time) -> bool {

@@ -1224,3 +1224,24 @@ fn a_users_sessions_share_one_limit() {
     assert_eq!(story.on(gone), []);
     story.holds(2, 30);
 }
+
+#[test]
+fn a_turn_that_was_not_used_is_given_back_and_tells_nothing() {
+    let mut story = Story::new(100, 0, 1, 1..=2);
+    let needs = |scratch| Needs {
+        scratch,
+        ..Needs::default()
+    };
+    assert_eq!(story.launch(1, needs(20)), [Start(1)]);
+    assert_eq!(story.launch(1, needs(60)), [Start(1)]);
+    assert_eq!(story.launch(2, needs(10)), []);
+    assert_eq!(story.engine.ledger().scratch_bytes(), 60 * MIB);
+    // The second could not be started; the first still runs.
+    let session = SessionId(1);
+    assert_eq!(story.at(5).on(Event::DidNotRun { session }), [Start(2)]);
+    assert_eq!(story.engine.ledger().scratch_bytes(), 20 * MIB);
+    story.at(10).ran(1);
+    let account = story.engine.account(session).expect("open");
+    assert_eq!((account.iterations, account.running), (1, 0));
+    assert_eq!(account.device_time, Duration(10_000_000));
+}

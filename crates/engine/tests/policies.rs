@@ -1037,6 +1037,27 @@ fn deadline_the_earliest_is_first_whoever_asked_first() {
 }
 
 #[test]
+fn deadline_a_tighter_one_waits_for_one_iteration_only() {
+    // 3 has time, so it is not handed over while 2 runs: 1 could ask again, and does.
+    check(
+        &mut Device::with(
+            Policy::Deadline,
+            1,
+            [
+                job(10, 2).latency(40).gap(10),
+                job(30, 1).latency(200),
+                job(30, 1).latency(100).from(15),
+            ],
+        ),
+        "
+            1 #.--#...
+            2 -###....
+            3 .----###
+        ",
+    );
+}
+
+#[test]
 fn deadline_what_is_left_is_shared() {
     check(
         &mut Device::with(
@@ -1057,6 +1078,21 @@ fn deadline_what_is_left_is_shared() {
 }
 
 // Pausing, changing, ageing: under every policy.
+
+#[test]
+fn who_was_paused_did_not_wait() {
+    let jobs = [
+        job(10, ENDLESS).class(Class::High),
+        job(10, 5).class(Class::Low),
+    ];
+    let mut d = Device::with(Policy::Priority, 1, jobs);
+    d.pause(5, 2);
+    d.resume(40_000, 2);
+    d.until(80_000);
+    let first = d.runs.iter().find(|run| run.job == 2).expect("it ran");
+    let waited = first.began - 40_000 * MS;
+    assert!((PATIENCE..PATIENCE + 20 * MS).contains(&waited), "{waited}");
+}
 
 #[test]
 fn a_pause_takes_effect_at_the_next_boundary() {

@@ -280,11 +280,20 @@ impl World {
     fn act(&mut self, id: u64, action: Action, share: u64) {
         match action {
             Action::Ran => {
+                let session = SessionId(id);
+                let did_not_run = self.random.one_in(20);
                 let job = self.jobs.get_mut(&id).expect("it runs");
-                job.running.remove(0);
-                self.tell(Event::Ran {
-                    session: SessionId(id),
-                });
+                let event = match did_not_run {
+                    true => {
+                        job.running.pop();
+                        Event::DidNotRun { session }
+                    }
+                    false => {
+                        job.running.remove(0);
+                        Event::Ran { session }
+                    }
+                };
+                self.tell(event);
                 self.end_if_dead(id);
             }
             Action::Moved(asked) => self.moved(id, asked),

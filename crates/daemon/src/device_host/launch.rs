@@ -200,7 +200,7 @@ impl<D: Device> Launch<D> {
             let (teller, ran) = (Arc::clone(&session), Arc::clone(&program));
             let done = Box::new(move |result| {
                 teller.host.learn(&ran);
-                teller.launch_ended(operation, result, false);
+                teller.launch_ended(operation, result);
             });
             let device = &host.device;
             let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done)?;
@@ -218,7 +218,7 @@ impl<D: Device> Launch<D> {
             Err(error) => {
                 drop(charges);
                 self.poison(operations, &error);
-                session.launch_ended(operation, Err(error), true);
+                session.launch_failed(operation, error);
             }
         }
     }

@@ -170,7 +170,7 @@ impl<D: Device> Session<D> {
         if granted && operations.awaits_turn() {
             self.host
                 .scheduling
-                .tell(Event::Ran { session: self.id }, None);
+                .tell(Event::DidNotRun { session: self.id }, None);
         }
         operations.abandon();
         while self.left().unfinished > 0 {
@@ -358,17 +358,31 @@ impl<D: Device> Session<D> {
         }
     }
 
-    /// A launch that was granted a turn has ended; `here` if the session's own thread tells it.
-    pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>, here: bool) {
+    /// A launch that was granted a turn has ended.
+    pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>) {
+        let ran = Event::Ran { session: self.id };
+        self.tell_end(operation, result, ran, None);
+    }
+
+    /// A launch that was granted a turn could not be started; the session's own thread tells it.
+    pub(super) fn launch_failed(&self, operation: u64, error: Error) {
+        let event = Event::DidNotRun { session: self.id };
+        self.tell_end(operation, Err(error), event, Some(self.id));
+    }
+
+    fn tell_end(
+        &self,
+        operation: u64,
+        result: Result<(), Error>,
+        event: Event,
+        here: Option<SessionId>,
+    ) {
         let reads = self.left().running.remove(&operation);
         self.operation_ended(operation, result.clone());
         for read in reads.into_iter().flatten() {
             read(result.clone());
         }
-        let own_thread = here.then_some(self.id);
-        self.host
-            .scheduling
-            .tell(Event::Ran { session: self.id }, own_thread);
+        self.host.scheduling.tell(event, here);
         // Last, because a session that closes waits for it before it leaves the engine.
         let mut left = self.left();
         left.ended.push(operation);
@@ -381,8 +395,8 @@ impl<D: Device> Session<D> {
 
     /// A launch that was granted a turn did not start and will ask for another.
     pub(super) fn launch_put_off(&self, operation: u64) {
-        let ran = Event::Ran { session: self.id };
-        self.host.scheduling.tell(ran, Some(self.id));
+        let event = Event::DidNotRun { session: self.id };
+        self.host.scheduling.tell(event, Some(self.id));
         let mut left = self.left();
         let reads = left.running.remove(&operation);
         assert!(reads.is_some_and(|reads| reads.is_empty()));

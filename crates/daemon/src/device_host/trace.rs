@@ -157,6 +157,7 @@ impl Recorder {
         match *event {
             Event::Ready { session, demand } => self.asked(now, session, &demand, engine),
             Event::Ran { session } => self.ran(now, session),
+            Event::DidNotRun { session } => self.did_not_run(session),
             Event::Withdrew { session } => self.gave_up(now, session, engine),
             Event::PagedOut { session, bytes, .. } => self.left(now, session, bytes),
             Event::Paused { session } => {
@@ -246,6 +247,16 @@ impl Recorder {
         });
         if let Some(iteration) = ended {
             self.ring.push(Record::Iteration(iteration));
+        }
+    }
+
+    fn did_not_run(&mut self, session: SessionId) {
+        for lane in &mut self.lanes {
+            let last = lane.handed.iter().rposition(|i| i.session == session);
+            if let Some(at) = last {
+                lane.handed.remove(at);
+                break;
+            }
         }
     }
 

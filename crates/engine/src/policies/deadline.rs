@@ -10,6 +10,8 @@ use crate::Wishes;
 
 pub(super) const WHAT: &str = "latency targets by earliest deadline, others share what is left";
 
+/// The class of those with a latency target.
+pub(super) const DUE: u8 = 1;
 /// The class of those without a latency target.
 pub(super) const SHARES: u8 = 2;
 
@@ -23,7 +25,7 @@ pub(super) fn rank(facts: &Facts<'_>) -> Rank {
 
 pub(super) fn class(wishes: &Wishes) -> u8 {
     match wishes.latency {
-        Some(_) => 1,
+        Some(_) => DUE,
         None => SHARES,
     }
 }

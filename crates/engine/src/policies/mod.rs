@@ -143,6 +143,11 @@ impl Policy {
         }
     }
 
+    /// Whether the ranks of this class are the times at which requests are due.
+    pub(crate) fn is_due(self, class: u8) -> bool {
+        self == Self::Deadline && class == deadline::DUE
+    }
+
     /// Whether the ranks of this class are virtual times.
     pub(crate) fn shares(self, class: u8) -> bool {
         match self {
