@@ -44,10 +44,12 @@ const EACH_TARGET: f64 = 0.9;
 const MEAN_TARGET: f64 = 1.05;
 const ONE_AT_A_TIME_TARGET: f64 = 1.1;
 const SMALL_TARGET: f64 = 1.5;
-/// Long enough that what `pack` measures when it meets a pair is a small part of it.
-const BLOCK: Duration = Duration::from_secs(3);
+const BLOCK: Duration = Duration::from_secs(2);
 const QUICK_BLOCK: Duration = Duration::from_millis(500);
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 7;
+/// All ways alike run for so long before anything counts: `pack` tries both ways when it meets two
+/// programs, and then keeps to the better one for at least half a minute.
+const BEFORE: Duration = Duration::from_secs(8);
 /// Beyond the block itself.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -137,6 +139,10 @@ impl Ways {
             for (job, row) in pair.iter_mut().zip(rows) {
                 job.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
             }
+        }
+        let before = BEFORE.min(4 * block);
+        for pair in self.all() {
+            together(pair, rows, before, [1.0; 2])?;
         }
         let (mut unmanaged, mut one, mut totals) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..rounds {
