@@ -178,12 +178,12 @@ impl Engine {
         self.sessions.get(session)?.progress.main()
     }
 
-    /// Size of each lane that is used, and iterations in it.
-    pub fn lanes(&self) -> impl Iterator<Item = (u64, usize)> {
+    /// Each lane that is used, its size, and the iterations in it.
+    pub fn lanes(&self) -> impl Iterator<Item = (Lane, u64, usize)> {
         let used =
             |(index, lane): &(usize, &LaneState)| *index < self.open_lanes() || lane.members > 0;
         let lanes = self.lanes.iter().enumerate().filter(used);
-        lanes.map(|(_, l)| (l.size_bytes(), l.in_flight()))
+        lanes.map(|(index, l)| (Lane(index as u32), l.size_bytes(), l.in_flight()))
     }
 
     /// When to send [`Event::Woke`], if nothing else happens before.

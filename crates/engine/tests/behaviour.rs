@@ -183,7 +183,10 @@ impl Story {
     }
 
     fn lane_sizes(&self) -> Vec<u64> {
-        self.engine.lanes().map(|(bytes, _)| bytes / MIB).collect()
+        self.engine
+            .lanes()
+            .map(|(_, bytes, _)| bytes / MIB)
+            .collect()
     }
 
     fn why(&self, n: u64) -> Why {

@@ -662,11 +662,11 @@ impl World {
         let ledger = self.engine.ledger();
         assert!(ledger.resident_bytes() + ledger.scratch_bytes() <= self.room.device_bytes);
         assert!(ledger.paged_bytes() <= self.room.host_bytes);
-        let mut largest: BTreeMap<u32, (u64, usize)> = BTreeMap::new();
+        let mut largest: BTreeMap<Lane, (u64, usize)> = BTreeMap::new();
         let mut resident = 0;
         for (id, job) in &self.jobs {
             for (lane, scratch) in &job.running {
-                let slot = largest.entry(lane.0).or_default();
+                let slot = largest.entry(*lane).or_default();
                 *slot = (slot.0.max(*scratch), slot.1 + 1);
             }
             if job.gone {
@@ -686,12 +686,12 @@ impl World {
             resident += holding.resident_bytes;
         }
         assert_eq!(resident, ledger.resident_bytes(), "the sum of the sessions");
-        let mut lanes: Vec<_> = self.engine.lanes().filter(|(_, runs)| *runs > 0).collect();
-        let mut expected: Vec<_> = largest.into_values().collect();
-        lanes.sort_unstable();
-        expected.sort_unstable();
-        assert_eq!(lanes, expected, "lanes are as large as what runs in them");
-        let most = expected.iter().map(|(_, runs)| *runs).max();
+        let lanes = self.engine.lanes().filter(|(_, _, runs)| *runs > 0);
+        let lanes: BTreeMap<_, _> = lanes
+            .map(|(lane, bytes, runs)| (lane, (bytes, runs)))
+            .collect();
+        assert_eq!(lanes, largest, "lanes are as large as what runs in them");
+        let most = lanes.values().map(|(_, runs)| *runs).max();
         assert!(most.unwrap_or(0) <= DEPTH as usize);
     }
 

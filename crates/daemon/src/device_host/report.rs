@@ -75,8 +75,8 @@ fn json<D: Device>(host: &Host<D>) -> Value {
         let room = ledger.room();
         let lanes: Vec<Value> = engine
             .lanes()
-            .map(|(size_bytes, iterations)| {
-                json!({ "size_bytes": size_bytes, "iterations": iterations })
+            .map(|(lane, size_bytes, iterations)| {
+                json!({ "lane": lane.0, "size_bytes": size_bytes, "iterations": iterations })
             })
             .collect();
         let ledger = json!({
