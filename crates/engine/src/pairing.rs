@@ -121,7 +121,7 @@ impl Pairing {
         if known.verdict.is_some_and(|verdict| now < verdict.until) {
             return;
         }
-        known.meetings += 1;
+        known.meetings = known.meetings.saturating_add(1);
         if known.meetings >= MEETINGS && self.trial.is_none() {
             known.meetings = 0;
             self.trial = Some(Trial::new(now, pair));
