@@ -16,6 +16,8 @@ use Told::{PageOut, Refuse, Start};
 const MIB: u64 = 1 << 20;
 /// What is asked for beyond what is lacking.
 const MARGIN: u64 = 256 << 10;
+/// In ns.
+const SECOND: u64 = 1_000_000_000;
 /// The shortest stay, in ms.
 const STAY: u64 = 50;
 
@@ -1247,4 +1249,47 @@ fn a_turn_that_was_not_used_is_given_back_and_tells_nothing() {
     let account = story.engine.account(session).expect("open");
     assert_eq!((account.iterations, account.running), (1, 0));
     assert_eq!(account.device_time, Duration(10_000_000));
+}
+
+#[test]
+fn a_turn_that_was_not_used_is_not_charged() {
+    let mut story = Story::new(100, 0, 1, 1..=2);
+    story.on(Event::Ordered {
+        policy: Policy::Fair,
+    });
+    let session = SessionId(1);
+    // Each has had an iteration of 10 ms, so that the next is expected to take as long.
+    assert_eq!(story.launch(1, Needs::default()), [Start(1)]);
+    assert_eq!(story.at(10).ran(1), []);
+    assert_eq!(story.launch(2, Needs::default()), [Start(2)]);
+    assert_eq!(story.at(20).ran(2), []);
+    for _ in 0..5 {
+        assert_eq!(story.launch(1, Needs::default()), [Start(1)]);
+        assert_eq!(story.on(Event::DidNotRun { session }), []);
+    }
+    assert_eq!(story.launch(2, Needs::default()), [Start(2)]);
+    assert_eq!(story.launch(2, Needs::default()), [Start(2)]);
+    assert_eq!(story.launch(2, Needs::default()), []);
+    assert_eq!(story.launch(1, Needs::default()), []);
+    assert_eq!(story.at(30).ran(2), [Start(1)]);
+}
+
+#[test]
+fn a_tight_target_that_is_gone_keeps_nothing_from_being_handed_over() {
+    let mut story = Story::new(100, 0, 1, 1..=0);
+    for (n, latency) in [(1, 1_000_000), (2, SECOND), (3, SECOND)] {
+        story.on(Event::Opened {
+            session: SessionId(n),
+            user: salus_engine::User(0),
+            memory_max: None,
+            wishes: Wishes {
+                latency: Some(Duration(latency)),
+                ..Wishes::default()
+            },
+        });
+    }
+    assert_eq!(story.launch(2, Needs::default()), [Start(2)]);
+    assert_eq!(story.launch(3, Needs::default()), []);
+    let session = SessionId(1);
+    assert_eq!(story.on(Event::Closed { session }), [Start(3)]);
 }

@@ -715,6 +715,21 @@ fn pack_looks_again_after_a_while() {
 }
 
 #[test]
+fn pack_who_leaves_while_it_is_tried_does_not_keep_others_from_it() {
+    let jobs = [
+        job(10, ENDLESS).runs(1),
+        job(10, 20).runs(2),
+        job(10, ENDLESS).runs(3).from(1_000),
+    ];
+    let mut d = Device::with(Policy::Pack, 2, jobs);
+    d.beside = |_, _| 45;
+    d.until(20_000);
+    assert!(d.done_at(2) < 1_000);
+    assert!(d.overlap(1_000, 10_000) > 0, "it was tried");
+    assert_eq!(d.overlap(10_000, 20_000), 0);
+}
+
+#[test]
 fn pack_tells_programs_apart() {
     // 1 and 3 share a lane; 2 runs well beside 1, and not beside 3.
     let jobs = [1, 2, 3].map(|program| job(10, ENDLESS).runs(program));
