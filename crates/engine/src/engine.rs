@@ -58,7 +58,7 @@ pub struct Engine {
     pub(crate) claimed_at: u64,
     pub(crate) starts: u64,
     pub(crate) wake_at: Option<Time>,
-    pub(crate) last_request: u64,
+    last_request: u64,
 }
 
 #[derive(Debug)]
@@ -309,8 +309,7 @@ impl Engine {
             }
             self.rejoin(now, id);
         }
-        self.last_request += 1;
-        let number = self.last_request;
+        let number = self.next_request();
         let session = self.session_mut(id);
         assert!(session.request.is_none(), "{id} was ready already");
         session.request = Some(Request {
@@ -358,6 +357,12 @@ impl Engine {
                 user_max,
             }
         })
+    }
+
+    /// The number of a request that is made now.
+    pub(crate) fn next_request(&mut self) -> u64 {
+        self.last_request += 1;
+        self.last_request
     }
 
     fn ran(&mut self, now: Time, id: SessionId) {

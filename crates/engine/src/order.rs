@@ -43,8 +43,7 @@ impl Engine {
     /// The request counts as made now: for as long as its user has paused it, nobody let it wait.
     pub(crate) fn ask_anew(&mut self, now: Time, id: SessionId) {
         self.dequeue(id);
-        self.last_request += 1;
-        let number = self.last_request;
+        let number = self.next_request();
         if let Some(request) = &mut self.session_mut(id).request {
             request.order.number = number;
             request.ready_at = now;

@@ -15,7 +15,7 @@ use salus_channel::Outbox;
 use salus_wire::{Completed, Error, FromService, Region, Released, limits};
 
 /// How long an end may wait for company.
-pub(super) const LINGER: Duration = Duration::from_millis(5);
+const LINGER: Duration = Duration::from_millis(5);
 /// Ends told together at the most: a quarter of the window, so that the job never runs dry.
 const BATCH: usize = 8;
 /// Regions told together: then the job reuses its warm memory soon.

@@ -1,6 +1,6 @@
 //! PACK: as many lanes side by side as fit and help; within a lane, equal shares.
 //!
-//! Which iterations run side by side is decided in `pairing.rs`, from what was measured.
+//! Which iterations run side by side is decided in `pairing.rs`, by trying it.
 
 use super::{Facts, Rank, fair};
 
