@@ -9,7 +9,6 @@ use salus_pjrt::sys::{self, *};
 use salus_wire::{Shape, limits};
 
 use crate::error::{Result, invalid, unimplemented};
-use crate::fence::Args;
 
 /// Everything that a caller may ask about an array's type, answered without computing.
 pub(crate) struct ArrayType {
@@ -196,6 +195,9 @@ fn check_order(minor_to_major: &[i64], rank: usize) -> Result<()> {
 }
 
 /// A layout that a C caller describes, as an order of dimensions; `None` if it leaves it out.
+///
+/// Read whatever its `struct_size` says: XLA's own client never sets it, so what stands there is
+/// stack garbage. The struct and its union have not changed since they were added to the header.
 pub(crate) fn order_of(
     layout: *const sys::PJRT_Buffer_MemoryLayout,
     dims: &[i64],
@@ -204,13 +206,11 @@ pub(crate) fn order_of(
     if layout.is_null() {
         return Ok(None);
     }
-    // SAFETY: the caller follows the header.
-    let layout = unsafe { Args::new(layout.cast_mut()) }?;
-    let value = layout.read(|l| &l.value)?;
-    let order = match layout.read(|l| &l.r#type)? {
+    // SAFETY: the caller points to a layout of the header's form.
+    let order = match unsafe { (&raw const (*layout).r#type).read_unaligned() } {
         sys::PJRT_Buffer_MemoryLayout_Type_Tiled => {
             // SAFETY: the type says which member of the union is there.
-            let tiled = unsafe { value.tiled };
+            let tiled = unsafe { (&raw const (*layout).value.tiled).read_unaligned() };
             if tiled.num_tiles > 0 {
                 return Err(unimplemented(
                     "layouts with tiles are not supported by Salus yet",
@@ -220,7 +220,7 @@ pub(crate) fn order_of(
         }
         sys::PJRT_Buffer_MemoryLayout_Type_Strides => {
             // SAFETY: as above.
-            let strides = unsafe { value.strides };
+            let strides = unsafe { (&raw const (*layout).value.strides).read_unaligned() };
             let strides = list(strides.byte_strides, strides.num_byte_strides);
             order_of_strides(&strides, dims, element_bytes)?
         }
@@ -230,7 +230,7 @@ pub(crate) fn order_of(
     Ok(Some(order))
 }
 
-fn list(start: *const i64, count: usize) -> Vec<i64> {
+pub(crate) fn list(start: *const i64, count: usize) -> Vec<i64> {
     if start.is_null() || count == 0 {
         return Vec::new();
     }

@@ -19,7 +19,7 @@ use crate::error::{Error, Result, invalid};
 use crate::event::{Completion, Event};
 use crate::fence::{Args, Handle, entry, lend};
 use crate::lock;
-use crate::shape::{ArrayType, host_element_bytes, order_of};
+use crate::shape::{ArrayType, host_element_bytes, list, order_of};
 use crate::upload;
 
 /// What C holds as `PJRT_AsyncHostToDeviceTransferManager`.
@@ -237,17 +237,20 @@ fn create(args: &Args<'_, sys::PJRT_Client_CreateBuffersForAsyncHostToDevice_Arg
     let memory = args.handle_or_null::<Memory>(|a| &a.memory);
     let memory = client.place.memory_for(memory, None)?;
     let specs = args.read(|a| &a.shape_specs)?;
+    let num_specs = args.read(|a| &a.num_shape_specs)?;
+    if specs.is_null() && num_specs > 0 {
+        return Err(invalid(format!("the list of {num_specs} shapes is NULL")));
+    }
     let layouts = args.read(|a| &a.device_layouts)?;
     let num_layouts = args.read(|a| &a.num_device_layouts)?;
     let mut arrays = Vec::new();
-    let mut spec = specs;
-    for index in 0..args.read(|a| &a.num_shape_specs)? {
-        // SAFETY: the caller has an array of specs, each as long as it says itself.
-        let shape = unsafe { Args::new(spec) }?;
-        // SAFETY: as above. Callers of another version have longer specs, so the step is theirs.
-        spec = unsafe { spec.byte_add(shape.read(|s| &s.struct_size)?.next_multiple_of(8)) };
-        let dims = shape.list(|s| &s.dims, |s| &s.num_dims)?;
-        let element_type = shape.read(|s| &s.element_type)?;
+    for index in 0..num_specs {
+        // Whatever `struct_size` it says: no plugin of XLA looks at that, so a caller that leaves
+        // it unset would not notice. They index the list like this, so it cannot grow either.
+        // SAFETY: the caller has so many specs in a row.
+        let spec = unsafe { specs.add(index).read_unaligned() };
+        let dims = &list(spec.dims, spec.num_dims);
+        let element_type = spec.element_type;
         let layout = if layouts.is_null() || index >= num_layouts {
             std::ptr::null_mut()
         } else {
