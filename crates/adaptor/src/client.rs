@@ -9,14 +9,15 @@
 use std::sync::Arc;
 
 use salus_pjrt::sys;
+use salus_wire::Value;
 
 use crate::connect::{self, Choice};
 use crate::device::{Place, remember_plugin_attributes};
-use crate::error::{Result, invalid, not_found};
+use crate::error::{Result, invalid, not_found, unimplemented};
 use crate::fence::{Args, Handle, entry, lend};
 use crate::session::Session;
 use crate::topology::Topology;
-use crate::values::text_options;
+use crate::values::options;
 
 pub(crate) struct Client {
     pub(crate) session: Arc<Session>,
@@ -88,19 +89,32 @@ pub(crate) fn client<'a, T: sys::CStruct>(
 }
 
 fn choice(args: &Args<'_, sys::PJRT_Client_Create_Args>) -> Result<Choice> {
-    let options = args.list(|a| &a.create_options, |a| &a.num_options)?;
+    let given = args.list(|a| &a.create_options, |a| &a.num_options)?;
     let mut choice = Choice::default();
     // Others are meant for vendors' plugins. The key-value callbacks are never touched: JAX leaves
     // them uninitialised.
     // SAFETY: the caller follows the header.
-    for (name, text) in unsafe { text_options(options) } {
-        match name.as_str() {
-            "socket" => choice.socket = Some(text),
-            "name" => choice.name = Some(text),
+    for option in unsafe { options(given) } {
+        match (option.0.as_str(), option.1) {
+            ("socket", Value::Text(text)) => choice.socket = Some(text),
+            ("name", Value::Text(text)) => choice.name = Some(text),
+            ("num_nodes", Value::Int(processes)) => check_alone(processes)?,
             _ => {}
         }
     }
     Ok(choice)
+}
+
+/// Refuses to be one of several processes: each would compute by itself, as if it were alone.
+fn check_alone(processes: i64) -> Result<()> {
+    if processes <= 1 {
+        return Ok(());
+    }
+    Err(unimplemented(format!(
+        "`jax.distributed` was initialized for {processes} processes, and a job of Salus has one \
+         process and one device: run the script as one process, or without Salus \
+         (`JAX_PLATFORMS=cpu` or the vendor's own plugin)"
+    )))
 }
 
 entry! {
@@ -188,6 +202,13 @@ entry! { sure
         let client = client(&args, |a| &a.client)?;
         let version = &client.platform_version;
         args.put_text(|a| &a.platform_version, |a| &a.platform_version_size, version);
+        Ok(())
+    }
+
+    fn PJRT_Client_UpdateGlobalProcessInfo(_args: PJRT_Client_UpdateGlobalProcessInfo_Args) {
+        // JAX tells this whenever `jax.distributed` is in use, from a thread of its own, and any
+        // error aborts the process. A client of several processes was refused when it was created,
+        // so there is nothing to learn from it.
         Ok(())
     }
 

@@ -78,7 +78,7 @@ impl Place {
                     // As the vendor names its first device: scripts and JAX's own tests look at it.
                     debug_string: description.debug_string.clone(),
                     display_string: description.display_string.clone(),
-                    attributes: Attributes::new(description.device_attributes.clone()),
+                    attributes: Attributes::new(bearable(&description.device_attributes)),
                 },
                 local_hardware_id: description.local_hardware_id,
                 default_memory,
@@ -157,6 +157,13 @@ impl Device {
             None => (std::ptr::null(), 0),
         }
     }
+}
+
+/// Attributes of a device that XLA's client bears: it aborts the process at any other type.
+fn bearable(attributes: &[(String, Value)]) -> Vec<(String, Value)> {
+    let known = |value: &Value| matches!(value, Value::Text(_) | Value::Int(_) | Value::Ints(_));
+    let attributes = attributes.iter().filter(|(_, value)| known(value));
+    attributes.cloned().collect()
 }
 
 /// What `Plugin_Attributes` says: the vendor's, once a client exists.

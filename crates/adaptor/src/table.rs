@@ -33,7 +33,6 @@ macro_rules! missing {
 missing! {
     PJRT_Client_DmaMap(PJRT_Client_DmaMap_Args),
     PJRT_Client_DmaUnmap(PJRT_Client_DmaUnmap_Args),
-    PJRT_Client_UpdateGlobalProcessInfo(PJRT_Client_UpdateGlobalProcessInfo_Args),
     PJRT_Client_CreateAliasBuffer(PJRT_Client_CreateAliasBuffer_Args),
     PJRT_Client_FulfillAliasBuffer(PJRT_Client_FulfillAliasBuffer_Args),
     PJRT_CopyToDeviceStream_Destroy(PJRT_CopyToDeviceStream_Destroy_Args),
@@ -105,6 +104,7 @@ pub(crate) static API: Padded<sys::PJRT_Api> = Padded {
             PJRT_Client_Devices, PJRT_Client_AddressableDevices, PJRT_Client_LookupDevice,
             PJRT_Client_LookupAddressableDevice, PJRT_Client_AddressableMemories,
             PJRT_Client_DefaultDeviceAssignment, PJRT_Client_TopologyDescription,
+            PJRT_Client_UpdateGlobalProcessInfo,
         }
         device {
             PJRT_Plugin_Attributes, PJRT_DeviceDescription_Id, PJRT_DeviceDescription_ProcessIndex,
@@ -165,8 +165,7 @@ pub(crate) static API: Padded<sys::PJRT_Api> = Padded {
             PJRT_AsyncHostToDeviceTransferManager_AddMetadata,
         }
         missing {
-            PJRT_Client_DmaMap, PJRT_Client_DmaUnmap, PJRT_Client_UpdateGlobalProcessInfo,
-            PJRT_Client_CreateAliasBuffer, PJRT_Client_FulfillAliasBuffer,
+            PJRT_Client_DmaMap, PJRT_Client_DmaUnmap, PJRT_Client_CreateAliasBuffer, PJRT_Client_FulfillAliasBuffer,
             PJRT_CopyToDeviceStream_Destroy, PJRT_CopyToDeviceStream_AddChunk,
             PJRT_CopyToDeviceStream_TotalBytes, PJRT_CopyToDeviceStream_GranuleSize,
             PJRT_CopyToDeviceStream_CurrentBytes,

@@ -78,11 +78,11 @@ fn raw_value((name, value): &(String, Value)) -> sys::PJRT_NamedValue {
     }
 }
 
-/// The text options among a caller's named values, by name. Others are none of ours.
+/// A caller's named values that are texts or whole numbers, by name. Others are none of ours.
 ///
 /// # Safety
 /// `values` are as the header says: names and texts as long as their sizes.
-pub(crate) unsafe fn text_options(values: &[sys::PJRT_NamedValue]) -> Vec<(String, String)> {
+pub(crate) unsafe fn options(values: &[sys::PJRT_NamedValue]) -> Vec<(String, Value)> {
     let text = |start: *const c_char, size: usize| {
         if start.is_null() || size == 0 {
             return String::new();
@@ -93,14 +93,16 @@ pub(crate) unsafe fn text_options(values: &[sys::PJRT_NamedValue]) -> Vec<(Strin
     };
     let mut options = Vec::new();
     for value in values {
-        if value.r#type == sys::PJRT_NamedValue_kString {
-            // SAFETY: the type says which member of the union is there.
-            let start = unsafe { value.value.string_value };
-            options.push((
-                text(value.name, value.name_size),
-                text(start, value.value_size),
-            ));
-        }
+        let known = match value.r#type {
+            sys::PJRT_NamedValue_kString => {
+                // SAFETY: the type says which member of the union is there.
+                Value::Text(text(unsafe { value.value.string_value }, value.value_size))
+            }
+            // SAFETY: as above.
+            sys::PJRT_NamedValue_kInt64 => Value::Int(unsafe { value.value.int64_value }),
+            _ => continue,
+        };
+        options.push((text(value.name, value.name_size), known));
     }
     options
 }

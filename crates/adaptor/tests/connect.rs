@@ -104,6 +104,34 @@ fn a_frame_that_has_no_place() {
     assert_eq!(code, PJRT_Error_Code_FAILED_PRECONDITION);
 }
 
+/// As `jax.distributed` has it. The refusal comes before a connection, and from a call that may fail.
+#[test]
+fn one_of_several_processes_is_refused() {
+    let (code, text) = create_among("/nonexistent/salus.sock", 3).expect_err("three processes");
+    assert_eq!(code, PJRT_Error_Code_UNIMPLEMENTED);
+    assert_eq!(
+        text,
+        "`jax.distributed` was initialized for 3 processes, and a job of Salus has one process and \
+         one device: run the script as one process, or without Salus (`JAX_PLATFORMS=cpu` or the \
+         vendor's own plugin)"
+    );
+}
+
+/// XLA aborts the process at any error here, so there is none, whatever it says.
+#[test]
+fn news_of_other_processes_is_no_error() {
+    let (client, _service) = Service::open(4, true);
+    for count in [0usize, 1, 2, 1000] {
+        let mut news = args::<PJRT_Client_UpdateGlobalProcessInfo_Args>();
+        news.client = client;
+        // Not even looked at.
+        news.process_infos = std::ptr::without_provenance_mut(0x6);
+        news.num_process_infos = count;
+        call(api().PJRT_Client_UpdateGlobalProcessInfo, &mut news).expect("never fails");
+    }
+    destroy_client(client);
+}
+
 #[test]
 fn all_that_jax_asks_at_the_start_is_answered_from_welcome() {
     let (client, service) = Service::open(4, true);
@@ -130,6 +158,17 @@ fn all_that_jax_asks_at_the_start_is_answered_from_welcome() {
     hardware.client = client;
     hardware.local_hardware_id = 7;
     call(api().PJRT_Client_LookupAddressableDevice, &mut hardware).expect("hardware 7");
+
+    let mut description = args::<PJRT_Device_GetDescription_Args>();
+    description.device = device;
+    call(api().PJRT_Device_GetDescription, &mut description).expect("known");
+    let mut attributes = args::<PJRT_DeviceDescription_Attributes_Args>();
+    attributes.device_description = description.device_description;
+    call(api().PJRT_DeviceDescription_Attributes, &mut attributes).expect("known");
+    // The service knows a fraction, too, at which XLA's client would abort the process.
+    assert_eq!(attributes.num_attributes, 1);
+    // SAFETY: the device owns one attribute, a number.
+    assert_eq!(unsafe { (*attributes.attributes).value.int64_value }, 6);
 
     let mut memories = args::<PJRT_Device_AddressableMemories_Args>();
     memories.device = device;

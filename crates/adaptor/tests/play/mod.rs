@@ -89,19 +89,25 @@ pub fn fresh_path() -> PathBuf {
 }
 
 pub fn create(path: &str) -> Result<*mut PJRT_Client, Failure> {
+    create_among(path, 1)
+}
+
+/// A client in one of so many processes, as JAX says it.
+pub fn create_among(path: &str, processes: i64) -> Result<*mut PJRT_Client, Failure> {
     let (name, value) = ("socket", path);
-    let mut unknown = args::<PJRT_NamedValue>();
-    unknown.name = c"num_nodes".as_ptr();
-    unknown.name_size = 9;
-    unknown.r#type = PJRT_NamedValue_kInt64;
-    unknown.value.int64_value = 1;
+    let mut nodes = args::<PJRT_NamedValue>();
+    nodes.name = c"num_nodes".as_ptr();
+    nodes.name_size = 9;
+    nodes.r#type = PJRT_NamedValue_kInt64;
+    nodes.value.int64_value = processes;
+    nodes.value_size = 1;
     let mut socket = args::<PJRT_NamedValue>();
     socket.name = name.as_ptr().cast();
     socket.name_size = name.len();
     socket.r#type = PJRT_NamedValue_kString;
     socket.value.string_value = value.as_ptr().cast();
     socket.value_size = value.len();
-    let options = [unknown, socket];
+    let options = [nodes, socket];
     let mut create = args::<PJRT_Client_Create_Args>();
     create.create_options = options.as_ptr();
     create.num_options = options.len();
@@ -126,7 +132,10 @@ pub fn description(on_host: bool) -> Description {
         display_string: String::new(),
         local_hardware_id: 7,
         plugin_attributes: vec![("xla_version".into(), Value::Int(2))],
-        device_attributes: vec![("speed".into(), Value::Float(2.5))],
+        device_attributes: vec![
+            ("speed".into(), Value::Float(2.5)),
+            ("cores".into(), Value::Int(6)),
+        ],
         memories: vec![memory(3, "device"), memory(4, "pinned_host")],
         default_memory: 0,
         lanes: 1,
