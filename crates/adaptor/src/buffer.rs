@@ -123,11 +123,7 @@ impl Buffer {
             Origin::Output { program, index, .. } => program.outputs[*index as usize].memory,
             Origin::Own(own) => own.memory,
         };
-        let place = self.client().place;
-        place
-            .memories
-            .get(index as usize)
-            .unwrap_or_else(|| place.default_memory())
+        self.client().place.memory(index)
     }
 
     fn is_deleted(&self) -> bool {

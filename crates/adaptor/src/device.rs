@@ -107,8 +107,14 @@ impl Place {
         Ok(place)
     }
 
-    pub(crate) fn default_memory(&self) -> &Memory {
+    fn default_memory(&self) -> &Memory {
         &self.memories[self.device.default_memory]
+    }
+
+    /// A memory by its position; the default if the service named one that it did not describe.
+    pub(crate) fn memory(&self, index: u32) -> &Memory {
+        let found = self.memories.get(index as usize);
+        found.unwrap_or_else(|| self.default_memory())
     }
 
     /// The memory that a caller names by itself or by the device; the default if by neither.
@@ -146,6 +152,12 @@ impl Place {
     /// The list of all memories as C reads it, and its length.
     pub(crate) fn memory_list(&self) -> (*const *mut sys::PJRT_Memory, usize) {
         self.device.memory_list()
+    }
+}
+
+impl Memory {
+    pub(crate) fn kind(&self) -> &str {
+        &self.kind
     }
 }
 

@@ -164,13 +164,10 @@ entry! {
     }
 
     fn PJRT_Executable_OutputMemoryKinds(args: PJRT_Executable_OutputMemoryKinds_Args) {
-        let program = program(&args, |a| &a.executable)?;
-        if program.signature.output_memory_kinds.is_none() {
-            return Err(unimplemented("the device's plugin tells no memory kinds of outputs"));
-        }
-        args.put(|a| &a.num_outputs, program.lists.kinds.len())?;
-        args.put(|a| &a.memory_kinds, program.lists.kinds.as_ptr())?;
-        args.put(|a| &a.memory_kind_sizes, program.lists.kind_sizes.as_ptr())
+        let lists = &program(&args, |a| &a.executable)?.lists;
+        args.put(|a| &a.num_outputs, lists.kinds.len())?;
+        args.put(|a| &a.memory_kinds, lists.kinds.as_ptr())?;
+        args.put(|a| &a.memory_kind_sizes, lists.kind_sizes.as_ptr())
     }
 
     fn PJRT_Executable_GetCompiledMemoryStats(args: PJRT_Executable_GetCompiledMemoryStats_Args) {

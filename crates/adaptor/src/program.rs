@@ -15,6 +15,7 @@ use salus_pjrt::sys;
 use salus_wire::Signature;
 
 use crate::client::Client;
+use crate::device::Place;
 use crate::error::{Result, invalid, unimplemented};
 use crate::fence::lend;
 use crate::layouts::Layout;
@@ -47,8 +48,8 @@ pub(crate) struct Source {
     pub(crate) options: Vec<u8>,
 }
 
-/// The signature as C reads it; pointers lead into this struct and the signature, whose contents
-/// never change.
+/// The signature as C reads it; pointers lead into this struct, the signature and the device's
+/// memories, whose contents never change.
 pub(crate) struct Lists {
     pub(crate) types: Vec<sys::PJRT_Buffer_Type>,
     pub(crate) dims: Vec<i64>,
@@ -100,9 +101,9 @@ impl Program {
             )));
         }
         let program = Self {
-            client,
             id,
-            lists: Lists::new(&signature, &outputs),
+            lists: Lists::new(&signature, &outputs, client.place),
+            client,
             outputs,
             donated: signature.donated.clone(),
             num_parameters,
@@ -131,12 +132,20 @@ impl Program {
 }
 
 impl Lists {
-    fn new(signature: &Signature, outputs: &[Output]) -> Self {
+    fn new(signature: &Signature, outputs: &[Output], place: &'static Place) -> Self {
         let layouts: Box<[Layout]> = outputs
             .iter()
             .map(|output| Layout::of_program(output.array.layout_text.clone()))
             .collect();
-        let kinds = signature.output_memory_kinds.as_deref().unwrap_or(&[]);
+        let kinds: Vec<&str> = match &signature.output_memory_kinds {
+            Some(kinds) => kinds.iter().map(String::as_str).collect(),
+            // The vendor does not say, so it is where its arrays are when nobody says. Callers
+            // other than JAX do not cope without an answer.
+            None => outputs
+                .iter()
+                .map(|o| place.memory(o.memory).kind())
+                .collect(),
+        };
         let arrays = outputs.iter().map(|output| &output.array);
         Self {
             types: arrays.clone().map(|array| array.element_type).collect(),
@@ -146,7 +155,7 @@ impl Lists {
                 .collect(),
             ranks: arrays.map(|array| array.dims.len()).collect(),
             kinds: kinds.iter().map(|kind| kind.as_ptr().cast()).collect(),
-            kind_sizes: kinds.iter().map(String::len).collect(),
+            kind_sizes: kinds.iter().map(|kind| kind.len()).collect(),
             cost: Attributes::new(signature.cost.clone()),
             layouts: layouts.iter().map(lend).collect(),
             _layouts: layouts,
