@@ -1,12 +1,14 @@
 //! Finds the service and opens a session with it.
 //!
 //! Promise: no later than the deadline there is a session or an error that says where we looked,
-//! what happened there and what to do.
+//! what happened there and what to do. A service that nobody named is spoken to only if this user
+//! or root runs it.
 //! Not here: the session's life.
 
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -87,10 +89,14 @@ pub(crate) struct Opened {
 }
 
 pub(crate) fn open(choice: Choice) -> Result<Opened> {
-    let path = find(choice.socket)?;
+    let found = find(choice.socket)?;
+    let path = found.path;
     let shown = path.display().to_string();
     let deadline = Instant::now() + environment().deadline;
     let socket = connect(&path, deadline).map_err(|e| unreachable_service(&shown, e))?;
+    if !found.named {
+        check_peer(&socket, &shown)?;
+    }
     let hello = Hello {
         protocol_min: version::MIN,
         protocol_max: version::MAX,
@@ -112,20 +118,27 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
     })
 }
 
-fn find(chosen: Option<String>) -> Result<PathBuf> {
+/// A socket to try.
+struct Found {
+    path: PathBuf,
+    /// Whoever runs the job named it, so it may be anybody's: they chose whom to trust.
+    named: bool,
+}
+
+fn find(chosen: Option<String>) -> Result<Found> {
     let environment = environment();
-    if let Some(path) = chosen.filter(|path| !path.is_empty()) {
-        return Ok(path.into());
+    let named = chosen
+        .filter(|path| !path.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| environment.socket.clone());
+    if let Some(path) = named {
+        return Ok(Found { path, named: true });
     }
-    if let Some(path) = &environment.socket {
-        return Ok(path.clone());
-    }
-    let user = rustix::process::getuid().as_raw();
     let mut places = Vec::new();
     if let Some(directory) = &environment.runtime_directory {
         places.push(directory.join("salus/salus.sock"));
     }
-    let private = format!("salus-{user}");
+    let private = format!("salus-{}", this_user());
     places.push(
         environment
             .temporary_directory
@@ -133,14 +146,56 @@ fn find(chosen: Option<String>) -> Result<PathBuf> {
             .join("salus.sock"),
     );
     places.push("/run/salus/salus.sock".into());
-    if let Some(found) = places.iter().find(|path| path.exists()) {
-        return Ok(found.clone());
+    let (mut missing, mut reasons) = (Vec::new(), Vec::new());
+    for path in &places {
+        let shown = path.display();
+        let socket = std::fs::metadata(path).ok();
+        // Anyone may make a directory of this name in a shared one: a job must not offer its data
+        // to a stranger.
+        match socket.filter(|found| found.file_type().is_socket()) {
+            Some(found) if is_trusted(found.uid()) => {
+                let path = path.clone();
+                return Ok(Found { path, named: false });
+            }
+            Some(found) => reasons.push(format!(
+                "the socket at {shown} belongs to user {}, and those of others than this user ({}) \
+                 and root are used only if they are named",
+                found.uid(),
+                this_user()
+            )),
+            None => missing.push(shown.to_string()),
+        }
     }
-    let looked: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
+    if !missing.is_empty() {
+        reasons.insert(0, format!("there is no socket at {}", missing.join(", ")));
+    }
     Err(unavailable(format!(
-        "no Salus service was found: there is no socket at {}; {HOW_TO_START}, or set SALUS_SOCKET \
-         to the socket of one",
-        looked.join(", ")
+        "no Salus service was found: {}; {HOW_TO_START}, or set SALUS_SOCKET to the socket of one",
+        reasons.join("; ")
+    )))
+}
+
+fn this_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// Whether a service of this user may be spoken to unless it was named.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == this_user()
+}
+
+/// Who listens, as the kernel knows it: what the socket's owner said may have changed since.
+fn check_peer(socket: &OwnedFd, path: &str) -> Result<()> {
+    let peer = rustix::net::sockopt::socket_peercred(socket).map_err(|e| silent(path, &e))?;
+    let user = peer.uid.as_raw();
+    if is_trusted(user) {
+        return Ok(());
+    }
+    Err(denied(format!(
+        "what listens at {path} is run by user {user}, and only services of this user ({}) and of \
+         root are used without being named: if you trust that user with this job's data, set \
+         SALUS_SOCKET={path}",
+        this_user()
     )))
 }
 

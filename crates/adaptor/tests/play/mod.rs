@@ -177,21 +177,24 @@ impl Service {
         service
     }
 
+    /// Accepts the next job and opens a session with `window` places for it.
+    pub fn welcome(listener: &UnixListener, window: u32, on_host: bool) -> Self {
+        let service = Self::accept(listener);
+        service.send(Welcome {
+            protocol: salus_wire::version::MAX,
+            session: 1,
+            version: "9.9".into(),
+            description: description(on_host),
+            window,
+        });
+        service
+    }
+
     /// A client and its service, in a session with `window` places.
     pub fn open(window: u32, on_host: bool) -> (*mut PJRT_Client, Self) {
         let path = fresh_path();
         let listener = UnixListener::bind(&path).expect("a socket is made");
-        let accepting = std::thread::spawn(move || {
-            let service = Self::accept(&listener);
-            service.send(Welcome {
-                protocol: salus_wire::version::MAX,
-                session: 1,
-                version: "9.9".into(),
-                description: description(on_host),
-                window,
-            });
-            service
-        });
+        let accepting = std::thread::spawn(move || Self::welcome(&listener, window, on_host));
         let client = create(path.to_str().expect("UTF-8")).expect("a session opens");
         let service = accepting.join().expect("the service accepts");
         let _ = std::fs::remove_file(path);
