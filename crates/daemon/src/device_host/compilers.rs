@@ -17,12 +17,16 @@ use super::Supervisor;
 
 /// A compiler starts in a tenth of a second; this long without one means that none can start.
 const START_DEADLINE: Duration = Duration::from_secs(60);
+const INTERNAL: u32 = 13;
+const UNAVAILABLE: u32 = 14;
+
 /// How long the supervisor may take to tell how a compiler ended.
 const OBITUARY_DEADLINE: Duration = Duration::from_secs(2);
 
 pub(super) struct Compilers {
     supervisor: Supervisor,
     limit: u32,
+    start_deadline: Duration,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -46,6 +50,7 @@ impl Compilers {
         Self {
             supervisor,
             limit: limit.max(1),
+            start_deadline: START_DEADLINE,
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -104,7 +109,7 @@ impl Compilers {
     }
 
     fn take(&self) -> Result<Connection, Error> {
-        let deadline = Instant::now() + START_DEADLINE;
+        let deadline = Instant::now() + self.start_deadline;
         let mut state = self.state.lock().expect("no panic under this lock");
         loop {
             if let Some(connection) = state.idle.pop() {
@@ -117,8 +122,13 @@ impl Compilers {
                     drop(state);
                     return self.take();
                 }
-                return Err(unavailable(
-                    "no compiler process could be started; see its log",
+                return Err(error(
+                    UNAVAILABLE,
+                    format!(
+                        "no compiler process could be started within {} s, so the program was not \
+                         compiled: see the service's log for the reason, then start the job again",
+                        self.start_deadline.as_secs_f64()
+                    ),
                 ));
             };
             state = self
@@ -146,18 +156,22 @@ impl Compilers {
                 .expect("no panic under this lock")
                 .0;
         };
-        unavailable(&format!(
-            "the compiler process ended while it compiled this program ({how}); no other job is \
-             affected. The vendor's compiler cannot cope with the program: change the program, or \
-             report it to the vendor"
-        ))
+        // Not `UNAVAILABLE`, which would say that trying again may help.
+        error(
+            INTERNAL,
+            format!(
+                "the compiler process ended while it compiled this program ({how}); no other job \
+                 is affected. The vendor's compiler cannot cope with the program: change the \
+                 program, or report it to the vendor"
+            ),
+        )
     }
 }
 
-fn unavailable(message: &str) -> Error {
+fn error(code: u32, message: impl Into<String>) -> Error {
     Error {
-        code: 13,
-        message: message.to_owned(),
+        code,
+        message: message.into(),
     }
 }
 
@@ -199,5 +213,53 @@ fn converse(
         }
         (FromCompiler::CompileError(failure), _) => Ok(Err(failure.error)),
         _ => Err(std::io::Error::other("it sent no program")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn compilers(start_deadline: Duration) -> (Compilers, UnixStream) {
+        let (ours, supervisors) = UnixStream::pair().expect("a pair of sockets");
+        let supervisor = Supervisor {
+            socket: Arc::new(ours),
+            outbox: Arc::default(),
+        };
+        let mut compilers = Compilers::new(supervisor, 1);
+        compilers.start_deadline = start_deadline;
+        (compilers, supervisors)
+    }
+
+    #[test]
+    fn no_compiler_is_a_service_that_is_not_there() {
+        let (compilers, _supervisor) = compilers(Duration::ZERO);
+        // The one that was asked for could not be started, and the supervisor says so.
+        compilers.prepare();
+        compilers.ended(1, "it could not be started".into());
+        let error = compilers.compile("mlir", b"code", b"").expect_err("none");
+        assert_eq!(error.code, UNAVAILABLE);
+        assert!(error.message.contains("within 0 s"), "{}", error.message);
+    }
+
+    #[test]
+    fn a_compiler_that_dies_of_a_program_says_how() {
+        let (compilers, _supervisor) = compilers(START_DEADLINE);
+        let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
+        compilers.joined(1, ours);
+        let error = std::thread::scope(|scope| {
+            let compiling = scope.spawn(|| compilers.compile("mlir", b"code", b""));
+            let mut inbox = Inbox::default();
+            while inbox.take::<ToCompiler>().expect("a frame").is_none() {
+                assert_ne!(inbox.fill(&theirs, true).expect("a frame"), 0);
+            }
+            compilers.ended(1, "signal 11".into());
+            drop(theirs);
+            compiling.join().expect("no panic").expect_err("it died")
+        });
+        assert_eq!(error.code, INTERNAL);
+        assert!(error.message.contains("(signal 11)"), "{}", error.message);
     }
 }
