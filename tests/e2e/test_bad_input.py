@@ -66,6 +66,15 @@ def test_library_missing(sandbox):
     assert_refused(result, "/no/libpjrt_salus.so", "SALUS_LIBRARY")
 
 
+def test_one_of_several_processes(daemon, sandbox):
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        port = probe.getsockname()[1]
+    script, env = SCRIPTS / "bad" / "of_several.py", sandbox.salus(daemon.socket)
+    for job in [Job(sandbox, python(script, port, index), env) for index in (0, 1)]:
+        assert_refused(job.result(), "2 processes", "has one process and one device")
+
+
 def test_daemon_of_another_version(daemon, sandbox):
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(str(daemon.socket))

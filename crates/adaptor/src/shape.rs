@@ -128,7 +128,7 @@ pub(crate) fn describe(array: &ArrayType) -> String {
         PJRT_Buffer_Type_F32 "float32", PJRT_Buffer_Type_F64 "float64",
         PJRT_Buffer_Type_BF16 "bfloat16", PJRT_Buffer_Type_C64 "complex64",
         PJRT_Buffer_Type_C128 "complex128", PJRT_Buffer_Type_S4 "int4",
-        PJRT_Buffer_Type_U4 "uint4",
+        PJRT_Buffer_Type_U4 "uint4", PJRT_Buffer_Type_TOKEN "token",
     };
     let dims: Vec<String> = array.dims.iter().map(i64::to_string).collect();
     format!("{name}[{}]", dims.join(","))

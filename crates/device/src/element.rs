@@ -8,7 +8,7 @@ use crate::failure::{INVALID_ARGUMENT, error};
 
 /// Bytes of one element in host memory, where types of less than a byte take one each.
 ///
-/// `None` for what has no elements (tokens) and for numbers this version does not know.
+/// `None` for numbers this version does not know.
 pub fn host_element_bytes(element_type: u32) -> Option<usize> {
     Some(match element_type {
         PJRT_Buffer_Type_PRED
@@ -35,8 +35,40 @@ pub fn host_element_bytes(element_type: u32) -> Option<usize> {
         PJRT_Buffer_Type_S64 | PJRT_Buffer_Type_U64 | PJRT_Buffer_Type_F64
         | PJRT_Buffer_Type_C64 => 8,
         PJRT_Buffer_Type_C128 => 16,
+        // It orders effects and holds nothing.
+        PJRT_Buffer_Type_TOKEN => 0,
         _ => return None,
     })
+}
+
+/// Whether it is a token, which programs make and take, and which cannot be uploaded or copied.
+pub fn is_token(shape: &Shape) -> bool {
+    shape.element_type == PJRT_Buffer_Type_TOKEN
+}
+
+/// Whether an array of one shape may be an argument where the other is wanted.
+///
+/// JAX says a token as an array of no booleans (`pred[0]`), also where a program has a token: plugins
+/// compare bytes, and neither has any.
+pub fn is_taken_for(given: &Shape, wanted: &Shape) -> bool {
+    let orders = |shape: &Shape| match shape.element_type {
+        PJRT_Buffer_Type_TOKEN => true,
+        PJRT_Buffer_Type_PRED => shape.dims == [0],
+        _ => false,
+    };
+    given == wanted || (orders(given) && orders(wanted))
+}
+
+/// What an upload of this shape must bring.
+pub(crate) fn upload_bytes(shape: &Shape) -> Result<usize, crate::Error> {
+    if is_token(shape) {
+        return Err(error(
+            INVALID_ARGUMENT,
+            "a token cannot be uploaded: only programs make them; pass an array of no booleans \
+             (`pred[0]`), which is taken for one",
+        ));
+    }
+    host_bytes(shape)
 }
 
 /// Whether a device may pack several elements into a byte.
@@ -113,4 +145,37 @@ pub(crate) fn from_xla(primitive_type: u64) -> Option<u32> {
         33 => PJRT_Buffer_Type_F8E8M0FNU,
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(element_type: u32, dims: &[i64]) -> Shape {
+        Shape {
+            element_type,
+            dims: dims.to_vec(),
+            minor_to_major: None,
+        }
+    }
+
+    #[test]
+    fn no_booleans_are_taken_for_a_token_and_nothing_else_is() {
+        let token = shape(PJRT_Buffer_Type_TOKEN, &[]);
+        let none = shape(PJRT_Buffer_Type_PRED, &[0]);
+        for (given, wanted) in [(&token, &none), (&none, &token), (&token, &token)] {
+            assert!(is_taken_for(given, wanted));
+        }
+        for other in [
+            shape(PJRT_Buffer_Type_PRED, &[]),
+            shape(PJRT_Buffer_Type_PRED, &[0, 0]),
+            shape(PJRT_Buffer_Type_PRED, &[1]),
+            shape(PJRT_Buffer_Type_S8, &[0]),
+        ] {
+            assert!(!is_taken_for(&other, &token) && !is_taken_for(&token, &other));
+            assert!(!is_taken_for(&other, &none) && is_taken_for(&other, &other));
+        }
+        assert_eq!(host_bytes(&token), Ok(0));
+        assert!(upload_bytes(&token).is_err() && upload_bytes(&none) == Ok(0));
+    }
 }

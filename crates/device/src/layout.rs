@@ -42,7 +42,7 @@ pub(crate) fn copy(
     from_order: &[i64],
     to_order: &[i64],
 ) -> Result<(), Error> {
-    let size = host_element_bytes(shape.element_type).unwrap_or(1);
+    let size = host_element_bytes(shape.element_type).map_or(1, |size| size.max(1));
     let (from_strides, to_strides) = strides(shape, from_order, size)
         .zip(strides(shape, to_order, size))
         .ok_or_else(|| {

@@ -18,6 +18,7 @@ use std::sync::{Arc, OnceLock};
 
 use salus_pjrt::{Buffer, Client, Launch, LoadedExecutable, Plugin};
 
+use crate::element::is_token;
 use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error, optional, vendor, vendor_values};
 use crate::transfer::Transfers;
 use crate::{
@@ -326,6 +327,9 @@ impl Device for PjrtDevice {
 
     fn copy_to_memory(&self, array: &PjrtArray, memory: u32) -> Result<PjrtArray, Error> {
         let target = self.memory(memory)?;
+        if is_token(&array.shape) {
+            return self.transfers.another_token(target);
+        }
         let buffer = array.buffer.copy_to_memory(target).map_err(vendor)?;
         PjrtArray::new(buffer, array.shape.clone())
     }

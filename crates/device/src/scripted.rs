@@ -23,7 +23,7 @@ pub use lane::Clock;
 use lane::{Ended, Lane, Run};
 use script::{Fail, Script};
 
-use crate::element::host_bytes;
+use crate::element::{host_bytes, upload_bytes};
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
 use crate::layout;
 use crate::{
@@ -196,7 +196,7 @@ impl Device for ScriptedDevice {
 
     fn upload(&self, host: HostMemory, shape: &Shape, memory: u32) -> Result<ScriptedArray, Error> {
         let (lane, is_default) = self.place(memory)?;
-        let wanted = host_bytes(shape)?;
+        let wanted = upload_bytes(shape)?;
         if host.len != wanted {
             return Err(error(
                 INVALID_ARGUMENT,

@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 use salus_pjrt::{Buffer, Client, Event, FromHost, HostLayout, Memory, Semantics};
 
-use crate::element::{host_bytes, is_sub_byte};
+use crate::element::{host_bytes, is_sub_byte, upload_bytes};
 use crate::failure::{INVALID_ARGUMENT, error, vendor};
 use crate::layout;
 use crate::pjrt::PjrtArray;
@@ -48,7 +48,7 @@ impl Transfers {
         memory: &Memory,
         is_default: bool,
     ) -> Result<PjrtArray, Error> {
-        let wanted = host_bytes(shape)?;
+        let wanted = upload_bytes(shape)?;
         if host.len != wanted {
             return Err(error(
                 INVALID_ARGUMENT,
@@ -121,6 +121,17 @@ impl Transfers {
         let made = unsafe { self.client.buffer_from_host(&from, memory) };
         let (buffer, _) = made.map_err(vendor)?;
         PjrtArray::new(buffer, Arc::new(shape.clone()))
+    }
+
+    /// A token in another memory. The CPU plugin aborts the process when it is to copy one, and takes
+    /// an array of no booleans for one.
+    pub(crate) fn another_token(&self, memory: &Memory) -> Result<PjrtArray, Error> {
+        let shape = Shape {
+            element_type: salus_pjrt::sys::PJRT_Buffer_Type_PRED,
+            dims: vec![0],
+            minor_to_major: None,
+        };
+        self.copy_now([].as_ptr(), &shape, None, memory)
     }
 
     /// The CPU plugin of API 0.81 takes a layout's name but leaves the elements where they are,

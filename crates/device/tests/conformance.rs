@@ -40,6 +40,7 @@ on_both! {
     programs_are_loaded_elsewhere_with_equal_bits,
     threads_may_launch_together,
     arrays_outlive_programs_and_devices,
+    tokens_are_arguments_and_results_and_hold_nothing,
 }
 
 fn arrays_come_back_as_they_went<S: Subject>(subject: &S) {
@@ -428,4 +429,48 @@ fn arrays_outlive_programs_and_devices<S: Subject>(subject: &S) {
     assert_eq!(wait(&ended), Ok(()));
     drop(outputs);
     drop(array);
+}
+
+/// JAX begins with an array of no booleans, and what a program gives it passes on.
+fn tokens_are_arguments_and_results_and_hold_nothing<S: Subject>(subject: &S) {
+    let device = subject.open(2);
+    let compiled = subject.compile(&device, Sample::Ordered);
+    assert_eq!(compiled.signature.parameters[0], shape(TOKEN, &[]));
+    assert_eq!(compiled.signature.outputs[0].shape, shape(TOKEN, &[]));
+    let program = device.load(&compiled).expect("it is loadable");
+    let first = upload(&device, &shape(PRED, &[0]), &[]);
+    let numbers = upload_f32(&device, &[4], |index| index as f32);
+    let (mut outputs, ended) = launch(&device, &program, &[&first, &numbers]);
+    assert_eq!(wait(&ended), Ok(()));
+    let (again, ended) = launch(&device, &program, &[&outputs[0], &outputs[1]]);
+    assert_eq!(wait(&ended), Ok(()));
+    let token = &again[0];
+    assert_eq!(device.array_bytes(token), 0);
+    let host = ReadForm::Host {
+        minor_to_major: Vec::new(),
+    };
+    for form in [ReadForm::Raw, host] {
+        let nothing = try_read(&device, token, &form, 0);
+        assert_eq!(nothing, Ok(Vec::new()), "{form:?}");
+    }
+    // The CPU plugin itself would abort the process at a copy.
+    let lane = device.description().memories.len() as u32;
+    let moved = [
+        device.copy_to_memory(token, lane),
+        device.copy_to_memory(&again[1], lane),
+    ];
+    let moved = moved.map(|array| array.expect("a copy"));
+    let (done, ended) = done();
+    outputs = device
+        .launch(&program, 1, &[&moved[0], &moved[1]], &[], done)
+        .expect("it launches in the other lane");
+    assert_eq!(wait(&ended), Ok(()));
+    assert_eq!(device.array_bytes(&outputs[0]), 0);
+    // Nobody but a program makes one.
+    let (memory, _) = common::host(&[], true);
+    let refused = device.upload(memory, &shape(TOKEN, &[]), 0);
+    assert_eq!(
+        refused.err().map(|error| error.code),
+        Some(INVALID_ARGUMENT)
+    );
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Acquire;
 
-use salus_device::{Device, Shape};
+use salus_device::{Device, Shape, is_taken_for};
 use salus_engine::Demand;
 use salus_wire::{Error, Execute};
 
@@ -103,7 +103,7 @@ impl<D: Device> Launch<D> {
         {
             let held = operations.held(id)?;
             let shape = held.shape();
-            if shape != wanted {
+            if !is_taken_for(shape, wanted) {
                 return Err(invalid(format!(
                     "argument {index} of `{}` is {} and should be {}",
                     signature.name,

@@ -23,6 +23,8 @@ use super::{Host, Supervisor};
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 
+mod tokens;
+
 const DEADLINE: Duration = Duration::from_secs(20);
 const F32: u32 = 11;
 const STEP: &str = "name: step; params: f32[4]; outputs: f32[4] alias 0; scratch: 100; ms: 5";

@@ -55,6 +55,7 @@ const TYPES: &[(&str, u32)] = &[
     ("bf16", PJRT_Buffer_Type_BF16),
     ("f32", PJRT_Buffer_Type_F32),
     ("f64", PJRT_Buffer_Type_F64),
+    ("token", PJRT_Buffer_Type_TOKEN),
 ];
 
 impl Script {

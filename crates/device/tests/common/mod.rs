@@ -20,6 +20,7 @@ pub(crate) const S32: u32 = 4;
 pub(crate) const F32: u32 = 11;
 pub(crate) const F64: u32 = 12;
 pub(crate) const BF16: u32 = 13;
+pub(crate) const TOKEN: u32 = 23;
 
 pub(crate) const INVALID_ARGUMENT: u32 = 3;
 
@@ -32,6 +33,8 @@ pub(crate) enum Sample {
     Step,
     /// `f32[128,128], f32[128,128] -> f32[128,128]`: too large for a plugin to run it inline.
     Product,
+    /// `token[], f32[4] -> token[], f32[4]`
+    Ordered,
 }
 
 /// A device under test.
@@ -85,6 +88,9 @@ impl Subject for Scripted {
             Sample::Product => {
                 "name: product; params: f32[128,128], f32[128,128]; outputs: f32[128,128]; ms: 1"
             }
+            Sample::Ordered => {
+                "name: ordered; params: token[], f32[4]; outputs: token[], f32[4]; ms: 1"
+            }
         }
         .to_owned()
     }
@@ -137,6 +143,15 @@ impl Subject for Pjrt {
                 "%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
                    : (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32>",
             ),
+            Sample::Ordered => {
+                return "module @ordered { func.func public @main(
+                      %t: !stablehlo.token, %a: tensor<4xf32>)
+                    -> (!stablehlo.token, tensor<4xf32>) {
+                      %u = stablehlo.after_all %t : !stablehlo.token
+                      %r = stablehlo.add %a, %a : tensor<4xf32>
+                      return %u, %r : !stablehlo.token, tensor<4xf32> } }"
+                    .to_owned();
+            }
         };
         format!(
             "module @{name} {{ func.func public @main({parameters}) -> {result} {{
