@@ -104,6 +104,7 @@ def _register(xla_bridge) -> None:
     try:
         xla_bridge.register_plugin(PLATFORM, priority=PRIORITY, library_path=_library_path())
         _call_when_created(xla_bridge, _alias_gpu)
+        _call_when_created(xla_bridge, _say_one_device)
     except Exception as error:
         # JAX would log this and go on without Salus, that is, silently on something else.
         _register_failure(xla_bridge, error)
@@ -152,6 +153,29 @@ def _alias_gpu(xla_bridge, client) -> None:
     platform = getattr(client, "_raw_platform", client.platform)
     if platform in ("cuda", "rocm"):
         xla_bridge._backends.setdefault(platform, client)
+
+
+_VIRTUAL_DEVICES_FLAG = "--xla_force_host_platform_device_count="
+
+
+def _say_one_device(xla_bridge, client) -> None:
+    """Scripts that make virtual devices would go on with one, or fail over its number."""
+    flags = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "=" in flag]
+    # As XLA has it, the last one counts.
+    counts = [flag for flag in flags if flag.startswith(_VIRTUAL_DEVICES_FLAG)][-1:]
+    asked = {f"XLA_FLAGS={flag}": flag.partition("=")[2] for flag in counts}
+    configured = getattr(jax.config, "jax_num_cpu_devices", None)
+    asked[f"jax_num_cpu_devices={configured}"] = str(configured)
+    for setting, count in asked.items():
+        if count.isdigit() and int(count) > 1:
+            logger.warning(
+                "salus: `%s` asks for %s devices, and a job of Salus has one: the setting only "
+                "changes JAX's own CPU backend (`jax.devices(\"cpu\")`); to use virtual devices, "
+                "run the script without Salus, with JAX_PLATFORMS=cpu",
+                setting,
+                count,
+            )
+            return
 
 
 def _guarded(adjust, *args) -> None:
