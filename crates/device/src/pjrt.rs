@@ -266,6 +266,7 @@ impl Device for PjrtDevice {
             num_outputs: program.outputs.len(),
             keep: &keep,
             launch_id: self.next_launch.fetch_add(1, Ordering::Relaxed),
+            context: None,
         };
         // SAFETY: `load` compared the number of outputs; the caller checked types and shapes.
         let (outputs, complete) = unsafe { program.loaded.execute(&launch) }.map_err(vendor)?;

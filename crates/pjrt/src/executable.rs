@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use crate::api::{Api, Padded, bytes, list, text};
 use crate::sys::*;
 use crate::value::copy_named;
-use crate::{Buffer, Client, Device, Error, Event, Value};
+use crate::{Buffer, Client, Device, Error, Event, ExecuteContext, Value};
 
 /// A compiled program as a thing to ask about.
 pub struct Executable {
@@ -59,6 +59,8 @@ pub struct Launch<'a> {
     /// Arguments that the program would donate and must not.
     pub keep: &'a [i64],
     pub launch_id: i32,
+    /// What handlers of the program's custom calls find; it outlives the launch.
+    pub context: Option<&'a ExecuteContext>,
 }
 
 impl LoadedExecutable {
@@ -109,6 +111,9 @@ impl LoadedExecutable {
 
         let mut options = Padded::<PJRT_ExecuteOptions>::new();
         options.launch_id = launch.launch_id;
+        options.context = launch
+            .context
+            .map_or(std::ptr::null_mut(), ExecuteContext::raw);
         options.non_donatable_input_indices = launch.keep.as_ptr();
         options.num_non_donatable_input_indices = launch.keep.len();
 

@@ -21,6 +21,7 @@ mod event;
 mod executable;
 #[cfg(test)]
 mod fake;
+mod ffi;
 mod layouts;
 mod library;
 mod place;
@@ -32,6 +33,7 @@ pub use client::{Client, FromHost, Semantics};
 pub use error::Error;
 pub use event::Event;
 pub use executable::{Executable, Launch, LoadedExecutable, MemoryStats, Program};
+pub use ffi::{Call, ExecuteContext, Ffi, FfiBuffer, UserType, handle};
 pub use place::{Device, DeviceMemoryStats, Memory};
 pub use plugin::Plugin;
 pub use value::Value;

@@ -1,7 +1,8 @@
 //! Compares every transcribed struct with the header that vendors compile against.
 //!
 //! A C program over the header in the `xla-cpu-pjrt` wheel prints sizes and offsets; `sys::ALL`
-//! must say the same. The Layouts extension is not in that header: its sizes are constants here.
+//! must say the same. What handlers of custom calls see is compared with the header in the jaxlib wheel.
+//! The Layouts and FFI extensions are in neither: their sizes are constants here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -11,6 +12,8 @@ use std::process::Command;
 use salus_pjrt::sys::{ALL, Field};
 
 const HEADER: &str = "xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h";
+/// XLA's own FFI, whose header includes nothing of PJRT.
+const FFI_HEADER: &str = "jaxlib/include/xla/ffi/api/c_api.h";
 
 /// Files of `sys` whose structs must all be in `ALL`.
 const SOURCES: &[&str] = &[
@@ -21,13 +24,19 @@ const SOURCES: &[&str] = &[
     include_str!("../src/sys/error.rs"),
     include_str!("../src/sys/event.rs"),
     include_str!("../src/sys/executable.rs"),
+    include_str!("../src/sys/ffi.rs"),
     include_str!("../src/sys/layouts.rs"),
     include_str!("../src/sys/topology.rs"),
     include_str!("../src/sys/transfer.rs"),
 ];
 
-/// Ends of the Layouts extension's arguments, taken from the extension's own header.
-const LAYOUTS: &[(&str, usize)] = &[
+/// Ends of the extensions' arguments, taken from their own headers.
+const EXTENSIONS: &[(&str, usize)] = &[
+    ("PJRT_FFI_Type_Info", 24),
+    ("PJRT_FFI_Type_Register_Args", 48),
+    ("PJRT_FFI_UserData", 16),
+    ("PJRT_FFI_UserData_Add_Args", 40),
+    ("PJRT_FFI_Register_Handler_Args", 52),
     ("PJRT_Layouts_MemoryLayout_Destroy_Args", 24),
     ("PJRT_Layouts_MemoryLayout_Serialize_Args", 56),
     ("PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args", 32),
@@ -41,7 +50,7 @@ fn every_struct_is_the_headers() {
     let header = header();
     let theirs = measure(&header);
     let mut wrong = String::new();
-    for layout in ALL.iter().filter(|layout| !is_layouts(layout.name)) {
+    for layout in ALL.iter().filter(|layout| !is_of_an_extension(layout.name)) {
         let end = theirs.get(&format!("{} end", layout.name)).copied();
         if end != Some((0, layout.end)) {
             writeln!(
@@ -94,14 +103,14 @@ fn no_struct_is_forgotten() {
 }
 
 #[test]
-fn the_layouts_extension_has_its_sizes() {
+fn the_extensions_have_their_sizes() {
     let ours: Vec<(&str, usize)> = ALL
         .iter()
-        .filter(|layout| is_layouts(layout.name))
+        .filter(|layout| is_of_an_extension(layout.name))
         .map(|layout| (layout.name, layout.end))
         .collect();
-    assert_eq!(ours.len(), LAYOUTS.len());
-    for expected in LAYOUTS {
+    assert_eq!(ours.len(), EXTENSIONS.len());
+    for expected in EXTENSIONS {
         assert!(
             ours.contains(expected),
             "{expected:?} is not among {ours:?}"
@@ -109,8 +118,8 @@ fn the_layouts_extension_has_its_sizes() {
     }
 }
 
-fn is_layouts(name: &str) -> bool {
-    name.starts_with("PJRT_Layouts_")
+fn is_of_an_extension(name: &str) -> bool {
+    name.starts_with("PJRT_Layouts_") || name.starts_with("PJRT_FFI_")
 }
 
 /// A field's name in C. Anonymous unions have none: their first member stands for them.
@@ -131,6 +140,8 @@ fn measure(header: &Path) -> BTreeMap<String, (usize, usize)> {
     let compiled = Command::new("cc")
         .arg("-I")
         .arg(header.parent().expect("a file has a directory"))
+        .arg("-I")
+        .arg(found(FFI_HEADER).parent().expect("a file has a directory"))
         .arg("-o")
         .arg(&program)
         .arg(&source)
@@ -155,11 +166,12 @@ fn measure(header: &Path) -> BTreeMap<String, (usize, usize)> {
 fn c_program() -> String {
     let mut c = String::from(
         "#include <stdio.h>\n#include <stddef.h>\n#include \"pjrt_c_api.h\"\n\
+         #include \"c_api.h\"\n\
          #define AT(s, f, size) \\\n\
          printf(#s \" \" #f \" %zu %zu\\n\", offsetof(s, f), (size_t)(size))\n\
          int main(void) {\n",
     );
-    for layout in ALL.iter().filter(|layout| !is_layouts(layout.name)) {
+    for layout in ALL.iter().filter(|layout| !is_of_an_extension(layout.name)) {
         let name = layout.name;
         for field in layout.fields {
             let c_field = c_name(name, field);
@@ -189,15 +201,19 @@ fn c_program() -> String {
 }
 
 fn header() -> PathBuf {
+    found(HEADER)
+}
+
+fn found(header: &str) -> PathBuf {
     let candidates = site_packages();
     let found = candidates
         .iter()
-        .map(|directory| directory.join(HEADER))
+        .map(|directory| directory.join(header))
         .find(|header| header.is_file());
     found.unwrap_or_else(|| {
         panic!(
-            "the header {HEADER} is in none of {candidates:?}: run `make venv`, which installs \
-             the xla-cpu-pjrt wheel, or set SALUS_TEST_SITE_PACKAGES to a site-packages directory"
+            "the header {header} is in none of {candidates:?}: run `make venv`, which installs \
+             the wheels, or set SALUS_TEST_SITE_PACKAGES to a site-packages directory"
         )
     })
 }
