@@ -33,6 +33,10 @@ PROMPT_SECONDS = 60.0
 # The bits of a result depend on the size of the plugin's thread pool: the same on both sides.
 POOL_THREADS = "2"
 
+# What the plugin needs to compute right products, which Salus sets for every program
+# (`crates/device/src/requirements.rs`).
+REQUIRED_FLAGS = "--xla_cpu_use_xnnpack=false"
+
 MARK = "SALUS_TEST_MARK"
 
 
@@ -113,7 +117,9 @@ class Sandbox:
             json.dumps({"library_path": str(vendor_plugin()), "create_options": options})
         )
         return self.environment(
-            PJRT_NAMES_AND_LIBRARY_PATHS=f"{name}:{config}", JAX_PLATFORMS=f"{name},cpu"
+            PJRT_NAMES_AND_LIBRARY_PATHS=f"{name}:{config}",
+            JAX_PLATFORMS=f"{name},cpu",
+            XLA_FLAGS=REQUIRED_FLAGS,
         )
 
     def salus(self, socket_path: Path | str) -> dict[str, str]:

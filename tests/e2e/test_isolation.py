@@ -1,10 +1,48 @@
-"""What one job leaves behind must not reach another."""
+"""What one array, program or job leaves behind must not reach another."""
 
-from harness import SCRIPTS, python, run
+import pytest
+from harness import SCRIPTS, Job, python, run, wait_for
+
+PRODUCTS = SCRIPTS / "isolation" / "products.py"
 
 
-def test_a_job_never_computes_with_the_weights_of_one_before(daemon, sandbox):
-    script = SCRIPTS / "isolation" / "first_product.py"
+def is_right(job: Job) -> None:
+    assert job.result().ok().stdout == "ready\nnone wrong\n", job.result().text()
+
+
+def test_products_are_right_in_one_job_after_another(daemon, sandbox):
     for seed in range(3):
-        result = run(sandbox, python(script, seed), sandbox.salus(daemon.socket)).ok()
-        assert result.stdout == "right\n", f"job {seed}"
+        result = run(sandbox, python(PRODUCTS, seed, 8), sandbox.salus(daemon.socket)).ok()
+        assert result.stdout == "ready\nnone wrong\n", f"job {seed}"
+
+
+@pytest.mark.parametrize("policy", ["fair", "pack"])
+def test_products_are_right_in_jobs_side_by_side(make_daemon, sandbox, policy):
+    daemon = make_daemon(options=["--policy", policy, "--lanes", 2])
+    env = sandbox.salus(daemon.socket)
+    jobs = [Job(sandbox, python(PRODUCTS, seed, 8), env) for seed in range(3)]
+    for job in jobs:
+        is_right(job)
+
+
+def test_products_are_right_while_arrays_are_paged(make_daemon, sandbox):
+    # A job holds up to five matrices of 4 MiB: no two fit together.
+    daemon = make_daemon(options=["--memory", "26MiB"])
+    env = sandbox.salus(daemon.socket)
+    jobs = [Job(sandbox, python(PRODUCTS, seed, 8), env) for seed in range(3)]
+    paged = lambda: any(s["moves"]["out_bytes"] for s in daemon.sessions())
+    wait_for(paged, "arrays are paged out: else this shows nothing")
+    for job in jobs:
+        is_right(job)
+
+
+def test_a_program_that_is_loaded_is_not_loaded_again(daemon, sandbox):
+    def counts():
+        cache = daemon.ps()["device"]["cache"]
+        return cache["compiled"] + cache["found_on_disk"], cache["found_loaded"]
+
+    run(sandbox, python(PRODUCTS, 0, 1), sandbox.salus(daemon.socket)).ok()
+    loads, found = counts()
+    assert found == 0 and loads > 0
+    run(sandbox, python(PRODUCTS, 1, 1), sandbox.salus(daemon.socket)).ok()
+    assert counts() == (loads, found + loads), "the second job's programs were loaded already"

@@ -13,6 +13,7 @@ mod types;
 pub mod discover;
 pub mod element;
 pub mod options;
+pub mod requirements;
 
 mod describe;
 mod failure;
@@ -77,10 +78,6 @@ pub trait Device: Send + Sync + 'static {
 
     /// Bytes that the array occupies on the device.
     fn array_bytes(&self, array: &Self::Array) -> u64;
-
-    /// Whether sessions may use one loaded program together. Where a program keeps something of the
-    /// arrays that it saw, each must load its own.
-    fn shares_programs(&self) -> bool;
 
     /// What the device's allocator holds, where it tells.
     fn memory_use(&self) -> Option<MemoryUse>;

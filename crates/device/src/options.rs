@@ -30,8 +30,9 @@ const LIST_LEN_MAX: usize = 64;
 /// The largest of them. XLA's enums are small; and no printable character is as small as this.
 const LIST_VALUE_MAX: i64 = 31;
 
-/// The canonical bytes of what a job may ask of a compiler.
-pub fn rebuild(claim: &[u8]) -> Result<Vec<u8>, Error> {
+/// The canonical bytes of what a job may ask of a compiler, with the flags that the plugin requires
+/// ([`crate::requirements`]) whatever the job says of them.
+pub fn rebuild(claim: &[u8], required: &[(&str, bool)]) -> Result<Vec<u8>, Error> {
     if claim.len() > OPTIONS_BYTES_MAX {
         let bytes = claim.len();
         return Err(error(
@@ -41,6 +42,9 @@ pub fn rebuild(claim: &[u8]) -> Result<Vec<u8>, Error> {
     }
     let mut options = CompileOptions::default();
     options.read(claim)?;
+    for &(name, value) in required {
+        options.overrides.insert(name.to_owned(), flag(value));
+    }
     Ok(options.write())
 }
 
@@ -320,6 +324,13 @@ fn read_override(entry: &[u8]) -> Result<Option<(String, Vec<u8>)>, Error> {
         canonical.field(number, value);
     }
     Ok(Some((name.to_owned(), canonical.finish())))
+}
+
+/// A canonical `OptionOverrideProto` of a flag.
+fn flag(value: bool) -> Vec<u8> {
+    let mut message = Writer::default();
+    message.field(2, Wire::Varint(u64::from(value)));
+    message.finish()
 }
 
 /// Whether a text can be a number, a flag or a list of enum names, and no path.

@@ -302,13 +302,6 @@ impl Device for PjrtDevice {
         array.bytes
     }
 
-    /// The CPU plugin's programs keep weights that they have packed, and recognize them by their
-    /// address alone (seen in version 0.0.1): an array of another session at that address would be
-    /// taken for the one before.
-    fn shares_programs(&self) -> bool {
-        !self.description.on_host
-    }
-
     fn memory_use(&self) -> Option<MemoryUse> {
         let stats = self.lanes.first()?.memory_stats().ok()?;
         let bytes = u64::try_from(stats.bytes_in_use).ok()?;

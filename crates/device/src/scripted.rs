@@ -330,10 +330,6 @@ impl Device for ScriptedDevice {
         array.bytes
     }
 
-    fn shares_programs(&self) -> bool {
-        true
-    }
-
     fn memory_use(&self) -> Option<MemoryUse> {
         Some(MemoryUse {
             bytes: self.used_bytes(),

@@ -197,7 +197,7 @@ fn signatures_are_complete<S: Subject>(subject: &S) {
 
 fn a_malformed_program_does_not_compile<S: Subject>(subject: &S) {
     let device = subject.open(1);
-    let options = options::rebuild(&[]).expect("no options are options");
+    let options = options::rebuild(&[], &[]).expect("no options are options");
     let source = Source {
         format: subject.format(),
         code: subject.malformed().as_bytes(),

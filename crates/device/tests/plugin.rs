@@ -22,7 +22,7 @@ fn compile(device: &PjrtDevice, code: &str, options: &[u8]) -> Compiled {
 }
 
 fn rebuilt(claim: &[u8]) -> Vec<u8> {
-    options::rebuild(claim).expect("harmless options")
+    options::rebuild(claim, &[]).expect("harmless options")
 }
 
 #[test]

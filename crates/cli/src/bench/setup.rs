@@ -124,6 +124,8 @@ impl Setup {
                     "PJRT_NAMES_AND_LIBRARY_PATHS",
                     named("direct", &self.direct),
                 ),
+                // What the service sets for every program.
+                ("XLA_FLAGS", salus_device::requirements::cpu_flags().into()),
             ]),
         }
         if let Route::DirectCached(directory) = route {

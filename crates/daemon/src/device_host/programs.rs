@@ -1,5 +1,4 @@
-//! Programs: found loaded, found on disk, or compiled; shared by all sessions where the device allows
-//! it, else loaded for each.
+//! Programs: found loaded, found on disk, or compiled; shared by all sessions.
 //!
 //! A few threads load and compile, so that a session's thread goes on starting iterations while its
 //! job waits for a program. Requests for one key meet in one compilation.
@@ -10,6 +9,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 
+use salus_device::requirements::required_options;
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
 use salus_wire::{Error, StoredProgram, Wire};
 use serde_json::json;
@@ -65,6 +65,8 @@ pub(crate) struct Programs<D: Device> {
     state: Mutex<State<D>>,
     work: Condvar,
     limits: Limits,
+    /// Options that every program of this device's plugin gets.
+    required: Vec<(&'static str, bool)>,
 }
 
 /// What is kept loaded although no session has it.
@@ -122,6 +124,7 @@ impl<D: Device> Programs<D> {
             counts: Counts::default(),
         };
         let programs = Arc::new(Self {
+            required: required_options(device.description()),
             device,
             platform,
             disk,
@@ -145,7 +148,7 @@ impl<D: Device> Programs<D> {
 
     /// Answers at once if the program is loaded, else from one of the threads.
     pub(super) fn request(&self, format: String, code: Vec<u8>, claim: &[u8], answer: Answer<D>) {
-        let options = match salus_device::options::rebuild(claim) {
+        let options = match salus_device::options::rebuild(claim, &self.required) {
             Ok(options) => options,
             Err(error) => return answer(Err(error)),
         };
@@ -186,40 +189,23 @@ impl<D: Device> Programs<D> {
             };
             drop(state);
             let obtained = self.obtain(&key, &source);
-            let shares = self.device.shares_programs();
             let mut state = self.state.lock().expect("no panic under this lock");
-            if let Ok((_, program)) = &obtained
-                && shares
-            {
+            if let Ok(program) = &obtained {
                 state.uses += 1;
                 let last_use = state.uses;
                 let program = Arc::clone(program);
                 state.loaded.insert(key, Loaded { program, last_use });
                 state.forget_unused(self.limits);
             }
-            let mut answers = state.pending.remove(&key).unwrap_or_default();
+            let answers = state.pending.remove(&key).unwrap_or_default();
             drop(state);
-            if let (Ok((stored, _)), false) = (&obtained, shares) {
-                // All but one get a program of their own.
-                while answers.len() > 1
-                    && let Some(answer) = answers.pop()
-                {
-                    answer(self.load(&key, stored).map(Arc::new));
-                }
-            }
-            let result = obtained.map(|(_, program)| program);
             for answer in answers {
-                answer(result.clone());
+                answer(obtained.clone());
             }
         }
     }
 
-    /// The program as it is stored, and loaded once.
-    fn obtain(
-        &self,
-        key: &Key,
-        source: &Source,
-    ) -> Result<(StoredProgram, Arc<Program<D>>), Error> {
+    fn obtain(&self, key: &Key, source: &Source) -> Result<Arc<Program<D>>, Error> {
         if let Some(stored) = self.disk.get(key)
             && let Ok(program) = self.load(key, &stored)
         {
@@ -228,7 +214,7 @@ impl<D: Device> Programs<D> {
                 .expect("no panic under this lock")
                 .counts
                 .found_on_disk += 1;
-            return Ok((stored, Arc::new(program)));
+            return Ok(Arc::new(program));
         }
         let stored = self
             .compilers
@@ -239,8 +225,7 @@ impl<D: Device> Programs<D> {
             .expect("no panic under this lock")
             .counts
             .compiled += 1;
-        let program = self.load(key, &stored)?;
-        Ok((stored, Arc::new(program)))
+        self.load(key, &stored).map(Arc::new)
     }
 
     fn load(&self, key: &Key, stored: &StoredProgram) -> Result<Program<D>, Error> {

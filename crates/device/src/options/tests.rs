@@ -6,6 +6,11 @@ use super::*;
 /// (`jax._src.compiler.get_compile_options(…).SerializeAsString()`).
 const JAX: &[u8] = include_bytes!("../../tests/data/jax_0.10.2_options.bin");
 
+/// With nothing that a plugin requires.
+fn rebuild(claim: &[u8]) -> Result<Vec<u8>, Error> {
+    super::rebuild(claim, &[])
+}
+
 /// A message of these fields.
 fn message(values: &[(u32, Wire<'_>)]) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -265,4 +270,21 @@ fn noise_never_panics() {
         let noise: Vec<u8> = (0..random() % 64).map(|_| random() as u8).collect();
         let _ = rebuild(&noise);
     }
+}
+
+#[test]
+fn a_job_cannot_undo_what_a_plugin_requires() {
+    const REQUIRED: &[(&str, bool)] = &[("xla_cpu_use_xnnpack", false)];
+    let by_override = |value| with_override("xla_cpu_use_xnnpack", (2, Wire::Varint(value)));
+    let off = rebuild(&by_override(0)).expect("harmless");
+    assert_eq!(super::rebuild(&[], REQUIRED), Ok(off.clone()));
+    assert_eq!(super::rebuild(&by_override(1), REQUIRED), Ok(off));
+    // Overrides count more than debug options, so what those say is of no account.
+    let by_debug = with_debug(&[(359, Wire::Varint(1))]);
+    let rebuilt = super::rebuild(&by_debug, REQUIRED).expect("harmless");
+    let entry = by_number(&rebuilt)[&7].bytes().expect("a message");
+    assert_eq!(
+        entry,
+        by_number(&by_override(0))[&7].bytes().expect("a message")
+    );
 }

@@ -46,7 +46,7 @@ pub(crate) trait Subject {
     fn malformed(&self) -> &'static str;
 
     fn compile(&self, device: &Self::Device, sample: Sample) -> Compiled {
-        let options = options::rebuild(&[]).expect("no options are options");
+        let options = options::rebuild(&[], &[]).expect("no options are options");
         let code = self.code(sample);
         let source = Source {
             format: self.format(),
