@@ -23,14 +23,19 @@ it loses the convenience and not the job. Tested on JAX 0.6.2, 0.7.2 and 0.10.2.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import logging
+import math
 import os
 import socket
 import stat
+import traceback
 
 import jax
 import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
 from jax import lax
 
 PLATFORM = "salus"
@@ -59,8 +64,11 @@ def initialize() -> None:
     if asked or any(map(_listens, _default_sockets())):
         _prepare_jax(xla_bridge)
         # JAX itself registers what this variable names, after us.
-        if f"{PLATFORM}:" not in os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", ""):
+        named = _named_library()
+        if named is None:
             _register(xla_bridge)
+        elif not named.endswith(".json"):
+            _guarded(_run_callbacks_of, named)
 
 
 # ---------------------------------------------------------------- is Salus wanted?
@@ -100,9 +108,18 @@ def _listens(path: str) -> bool:
 # ---------------------------------------------------------------- registration
 
 
+def _named_library() -> str | None:
+    """What JAX's own variable for plugins says of this platform."""
+    entries = os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").split(",")
+    named = (entry.partition(":") for entry in entries)
+    return next((path for name, _, path in named if name == PLATFORM), None)
+
+
 def _register(xla_bridge) -> None:
     try:
-        xla_bridge.register_plugin(PLATFORM, priority=PRIORITY, library_path=_library_path())
+        path = _library_path()
+        xla_bridge.register_plugin(PLATFORM, priority=PRIORITY, library_path=path)
+        _guarded(_run_callbacks_of, path)
         _call_when_created(xla_bridge, _alias_gpu)
         _call_when_created(xla_bridge, _say_one_device)
     except Exception as error:
@@ -192,6 +209,109 @@ def _prepare_jax(xla_bridge) -> None:
     # Otherwise each start warns that the platform is experimental.
     getattr(xla_bridge, "_nonexperimental_plugins", set()).add(PLATFORM)
     _guarded(_lower_linalg_without_lapack, xla_bridge)
+
+
+# ---------------------------------------------------------------- callbacks
+#
+# Programs run in the service; the functions that they call run here. JAX hands its callables to the
+# library with each launch, and the library calls `_run_callback` from a thread of its own.
+
+
+class _Array(ctypes.Structure):
+    """An operand or a result in shared memory (`Array` of the library's `callbacks.rs`)."""
+
+    _fields_ = [
+        ("element_type", ctypes.c_uint32),
+        ("rank", ctypes.c_uint32),
+        ("dims", ctypes.POINTER(ctypes.c_int64)),
+        ("data", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+    ]
+
+
+class _Request(ctypes.Structure):
+    _fields_ = [
+        ("callable", ctypes.py_object),
+        ("num_operands", ctypes.c_size_t),
+        ("operands", ctypes.POINTER(_Array)),
+        ("num_results", ctypes.c_size_t),
+        ("results", ctypes.POINTER(_Array)),
+        ("fail", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+_Runner = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Request))
+
+_TOKEN = 23
+
+# By PJRT's number. Types of less than a byte come with their bits, several elements in a byte.
+_DTYPES = (
+    None, np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
+    np.float16, np.float32, np.float64, "bfloat16", np.complex64, np.complex128, "float8_e5m2",
+    "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz", "int4", "uint4",
+    None, "int2", "uint2", "float8_e4m3", "float8_e3m4", "float8_e8m0fnu", "float4_e2m1fn",
+)  # fmt: skip
+_BITS = {21: 4, 22: 4, 24: 2, 25: 2, 29: 4}
+
+
+def _run_callbacks_of(path: str) -> None:
+    """Lets the library at `path` call Python functions."""
+    ctypes.CDLL(path).salus_set_callback_runner(_run_callback)
+
+
+@_Runner
+def _run_callback(request) -> None:
+    request = request.contents
+    try:
+        operands = [_operand(request.operands[i]) for i in range(request.num_operands)]
+        results = request.callable(*operands)
+        for index in range(request.num_results):
+            _put_result(request.results[index], results[index])
+    except BaseException as error:
+        text = "".join(traceback.format_exception(error)).encode(errors="replace")
+        request.fail(request.context, text, len(text))
+
+
+def _dtype(element_type: int) -> np.dtype:
+    named = _DTYPES[element_type] if element_type < len(_DTYPES) else None
+    if named is None:
+        raise TypeError(f"arrays of PJRT element type {element_type} cannot be given to a callback")
+    return np.dtype(getattr(ml_dtypes, named) if isinstance(named, str) else named)
+
+
+def _operand(array: _Array):
+    """A copy: the function may keep it, and the memory is used again."""
+    if array.element_type == _TOKEN:
+        return None
+    dtype, shape = _dtype(array.element_type), tuple(array.dims[: array.rank])
+    memory = (ctypes.c_ubyte * array.bytes).from_address(array.data)
+    bits = _BITS.get(array.element_type)
+    if bits is None:
+        value = np.frombuffer(memory, dtype).reshape(shape).copy()
+    else:
+        packed = np.frombuffer(memory, np.uint8)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        parts = (packed[:, None] >> shifts) & ((1 << bits) - 1)
+        value = parts.ravel()[: math.prod(shape)].view(dtype).reshape(shape)
+    value.flags.writeable = False
+    return value
+
+
+def _put_result(array: _Array, value) -> None:
+    if array.element_type == _TOKEN:
+        return
+    value = np.ascontiguousarray(value)
+    bits = _BITS.get(array.element_type)
+    if bits is not None:
+        each = 8 // bits
+        parts = value.view(np.uint8).ravel() & ((1 << bits) - 1)
+        parts = np.pad(parts, (0, -parts.size % each)).reshape(-1, each)
+        shifts = np.arange(0, 8, bits, dtype=np.uint8)
+        value = np.bitwise_or.reduce(parts << shifts, axis=1, dtype=np.uint8)
+    if value.nbytes != array.bytes:
+        raise ValueError(f"a result has {value.nbytes} bytes where {array.bytes} are due")
+    ctypes.memmove(array.data, value.ctypes.data, array.bytes)
 
 
 # ---------------------------------------------------------------- linear algebra without LAPACK

@@ -71,24 +71,32 @@ impl Drop for Telling {
 
 /// Starts the thread; `ended` is dropped when it ends.
 pub(crate) fn start(session: Arc<Session>, ended: Sender<()>) -> io::Result<JoinHandle<()>> {
+    spawn("salus-dispatch", move || {
+        let _ended = ended;
+        let dispatcher = Dispatcher {
+            session: Arc::clone(&session),
+            changes: 0,
+            last_rider: None,
+            patience: PATIENCE_MIN,
+        };
+        if catch_unwind(AssertUnwindSafe(|| dispatcher.run())).is_err() {
+            // A job must not hang because we have a bug.
+            session.lose("Salus has a bug: the thread that listens to it panicked");
+        }
+    })
+}
+
+/// A thread that handles no signal of the process.
+pub(crate) fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
     // A new thread inherits the mask: signals of the process stay with the user's threads.
     let old = SignalMask::block_all();
     let thread = std::thread::Builder::new()
-        .name("salus-dispatch".into())
+        .name(name.into())
         .stack_size(STACK_BYTES)
-        .spawn(move || {
-            let _ended = ended;
-            let dispatcher = Dispatcher {
-                session: Arc::clone(&session),
-                changes: 0,
-                last_rider: None,
-                patience: PATIENCE_MIN,
-            };
-            if catch_unwind(AssertUnwindSafe(|| dispatcher.run())).is_err() {
-                // A job must not hang because we have a bug.
-                session.lose("Salus has a bug: the thread that listens to it panicked");
-            }
-        });
+        .spawn(body);
     old.restore();
     thread
 }

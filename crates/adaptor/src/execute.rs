@@ -8,12 +8,13 @@
 #![expect(unsafe_code, reason = "a C entry point; lists of the caller's")]
 #![allow(non_snake_case, reason = "the header's names")]
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use salus_pjrt::sys;
 use salus_wire::{Execute, limits};
 
 use crate::buffer::Buffer;
+use crate::callbacks::{self, Callables};
 use crate::device::Device;
 use crate::error::{Result, invalid, unimplemented};
 use crate::event::Event;
@@ -29,7 +30,7 @@ entry! {
     }
 
     fn PJRT_ExecuteContext_Create(args: PJRT_ExecuteContext_Create_Args) {
-        args.hand(|a| &a.context, Box::new(ExecuteContext))
+        args.hand(|a| &a.context, Box::new(ExecuteContext::default()))
     }
 }
 
@@ -40,8 +41,11 @@ entry! { sure
     }
 }
 
-/// PJRT's own word; what it could carry is for extensions that we lack.
-struct ExecuteContext;
+/// PJRT's own word: what a launch carries for custom calls of its program.
+#[derive(Default)]
+pub(crate) struct ExecuteContext {
+    pub(crate) callables: Mutex<Option<Arc<Callables>>>,
+}
 
 impl Handle for ExecuteContext {
     type Raw = sys::PJRT_ExecuteContext;
@@ -64,6 +68,7 @@ fn execute(args: &ExecuteArgs<'_>) -> Result<()> {
         .client
         .place
         .check_device(args.handle_or_null::<Device>(|a| &a.execute_device))?;
+    let callables = callables(args, program)?;
     let keep = keep(args, program)?;
     let buffers = arguments(args, program)?;
     let outputs = output_list(args, program)?;
@@ -72,7 +77,12 @@ fn execute(args: &ExecuteArgs<'_>) -> Result<()> {
     let stamp = first_output + program.outputs.len() as u64;
     check_donations(program, &buffers, &keep, stamp)?;
     let arguments = buffers.iter().map(|buffer| buffer.id).collect();
+    let mut operation_sent = 0;
     let completion = session.operate(|operation| {
+        operation_sent = operation;
+        if let Some(callables) = callables.clone() {
+            session.callables.insert(operation, callables);
+        }
         Execute {
             operation,
             program: program.id,
@@ -84,6 +94,17 @@ fn execute(args: &ExecuteArgs<'_>) -> Result<()> {
     })?;
     for index in donated(program, &keep) {
         buffers[index].donated();
+    }
+    if callables.is_some() {
+        completion.hurry();
+        let outcome = session.attend(&completion).clone();
+        session.callables.remove(operation_sent);
+        if let Err(error) = outcome {
+            for index in 0..program.outputs.len() as u64 {
+                session.drop_array(first_output + index, 0);
+            }
+            return Err(error);
+        }
     }
     for index in 0..program.outputs.len() {
         let buffer = Buffer::output(
@@ -101,6 +122,18 @@ fn execute(args: &ExecuteArgs<'_>) -> Result<()> {
         unsafe { events.write(give(Event::of(completion, false))) };
     }
     Ok(())
+}
+
+/// The functions that a program which calls back was launched with; `None` for all others.
+fn callables(args: &ExecuteArgs<'_>, program: &Program) -> Result<Option<Arc<Callables>>> {
+    if !program.signature.calls_back {
+        return Ok(None);
+    }
+    // It is waited for below.
+    program.client.session.may_wait()?;
+    let options = args.inner_mut(|a| &a.options)?;
+    let context = options.handle_or_null::<ExecuteContext>(|o| &o.context);
+    callbacks::given(context, program).map(Some)
 }
 
 /// Arguments that this launch must not donate, by position.

@@ -27,6 +27,7 @@ mod layouts;
 mod program;
 
 mod buffer;
+mod callbacks;
 mod host_copy;
 mod transfer_manager;
 mod upload;
@@ -50,9 +51,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// What JAX looks up when it finds the library, also in processes that never use it: it only
 /// returns an address.
 #[unsafe(no_mangle)]
-#[expect(unsafe_code, reason = "the one symbol that is exported")]
+#[expect(unsafe_code, reason = "a symbol that is exported")]
 pub extern "C" fn GetPjrtApi() -> *const salus_pjrt::sys::PJRT_Api {
     &raw const table::API.value
+}
+
+/// Tells the library who runs Python functions that programs call; `python/salus/jax_plugin.py` does,
+/// once. The runner is callable from any thread for the life of the process.
+#[unsafe(no_mangle)]
+#[expect(unsafe_code, reason = "a symbol that is exported")]
+#[expect(private_interfaces, reason = "C knows the request by its layout")]
+pub extern "C" fn salus_set_callback_runner(runner: Option<callbacks::Runner>) {
+    callbacks::set_runner(runner);
 }
 
 /// A panic elsewhere has become an error already; what it left behind is still good to read.

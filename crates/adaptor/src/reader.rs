@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use salus_channel::{Inbox, Received};
 use salus_wire::FromService;
 
+use crate::callbacks;
 use crate::dispatch::Telling;
 use crate::error::{Error, Result};
 use crate::event::Completion;
@@ -183,6 +184,12 @@ fn handle(session: &Session, frame: Received<FromService>) -> std::result::Resul
             for region in &released.regions {
                 session.segments.released(session, region);
             }
+        }
+        FromService::CallbackChannel(_) => {
+            let socket = frame
+                .descriptor
+                .ok_or("it sent a channel without its socket")?;
+            callbacks::start(Arc::clone(&session.callables), socket)?;
         }
         FromService::ArrayFailed(failed) => session.array_failed(failed.array, failed.error),
         // The last word of a service that ends the session by itself.

@@ -22,6 +22,7 @@ use std::time::Duration;
 use salus_channel::Outbox;
 use salus_wire::{AskUsage, Await, ToService, Usage};
 
+use crate::callbacks::Given;
 use crate::dispatch;
 use crate::error::{Error, Result, precondition, unavailable};
 use crate::event::Completion;
@@ -57,6 +58,8 @@ pub(crate) struct Session {
     lost: OnceLock<Error>,
     next_id: AtomicU64,
     pub(crate) segments: Segments,
+    /// Functions of launches under way that may call back.
+    pub(crate) callables: Arc<Given>,
     failed_arrays: Mutex<HashMap<u64, Error>>,
     /// Spares every reader the lock: uploads fail almost never.
     any_array_failed: AtomicBool,
@@ -134,6 +137,7 @@ impl Session {
             // 0 is left to mean nothing.
             next_id: AtomicU64::new(1),
             segments: Segments::default(),
+            callables: Arc::default(),
             failed_arrays: Mutex::default(),
             any_array_failed: AtomicBool::new(false),
             dispatcher: Mutex::new(None),

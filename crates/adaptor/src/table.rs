@@ -12,8 +12,8 @@ use salus_pjrt::sys::{self, CStruct};
 
 use crate::error::unimplemented;
 use crate::{
-    buffer, client, compile, device, error, event, executable, execute, fence, host_copy, layouts,
-    topology, transfer_manager, upload,
+    buffer, callbacks, client, compile, device, error, event, executable, execute, fence,
+    host_copy, layouts, topology, transfer_manager, upload,
 };
 
 /// Slots that have no meaning here; each says its name.
@@ -46,7 +46,7 @@ macro_rules! api {
     ($($module:ident { $($slot:ident),* $(,)? })*) => {
         sys::PJRT_Api {
             struct_size: sys::PJRT_Api::END,
-            extension_start: from_ref(&EXTENSION.value).cast_mut().cast(),
+            extension_start: from_ref(&LAYOUTS.value).cast_mut().cast(),
             pjrt_api_version: sys::PJRT_Api_Version {
                 struct_size: sys::PJRT_Api_Version::END,
                 extension_start: null_mut(),
@@ -68,12 +68,26 @@ pub(crate) struct Padded<T> {
 // SAFETY: immutable, and its pointers lead to other statics.
 unsafe impl<T> Sync for Padded<T> {}
 
-static EXTENSION: Padded<sys::PJRT_Layouts_Extension> = Padded {
+static FFI: Padded<sys::PJRT_FFI_Extension> = Padded {
+    value: sys::PJRT_FFI_Extension {
+        base: sys::PJRT_Extension_Base {
+            struct_size: size_of::<sys::PJRT_FFI_Extension>(),
+            r#type: sys::PJRT_Extension_Type_FFI,
+            next: null_mut(),
+        },
+        type_register: Some(callbacks::PJRT_FFI_Type_Register),
+        user_data_add: Some(callbacks::PJRT_FFI_UserData_Add),
+        register_handler: Some(callbacks::PJRT_FFI_Register_Handler),
+    },
+    _zeros: [0; 512],
+};
+
+static LAYOUTS: Padded<sys::PJRT_Layouts_Extension> = Padded {
     value: sys::PJRT_Layouts_Extension {
         base: sys::PJRT_Extension_Base {
             struct_size: size_of::<sys::PJRT_Layouts_Extension>(),
             r#type: sys::PJRT_Extension_Type_Layouts,
-            next: null_mut(),
+            next: from_ref(&FFI.value).cast_mut().cast(),
         },
         PJRT_Layouts_MemoryLayout_Destroy: Some(layouts::PJRT_Layouts_MemoryLayout_Destroy),
         PJRT_Layouts_MemoryLayout_Serialize: Some(layouts::PJRT_Layouts_MemoryLayout_Serialize),

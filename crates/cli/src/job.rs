@@ -142,8 +142,12 @@ pub(crate) fn explain(arguments: &ExplainArguments) -> Outcome {
 }
 
 /// Where a session's time goes, as the engine calls it and as people do.
-const TIMES: [(&str, &str); 7] = [
+const TIMES: [(&str, &str); 8] = [
     ("running_ms", "the device worked for it"),
+    (
+        "callback_ms",
+        "its iterations waited for callbacks of its own process",
+    ),
     ("turn_ms", "others were before it, by the policy"),
     ("memory_ms", "it waited for memory on the device"),
     ("paging_ms", "its arrays left the device for others"),

@@ -46,6 +46,8 @@ pub struct HostSettings {
     pub session_bytes_max: Option<u64>,
     /// The most that a user's sessions may hold together.
     pub user_bytes_max: Option<u64>,
+    /// How long a callback of a job may take.
+    pub callback_seconds: u64,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
     pub cache_memory_programs: u32,
@@ -134,6 +136,7 @@ pub struct Config {
     pub host_bytes: Option<u64>,
     pub session_bytes_max: Option<u64>,
     pub user_bytes_max: Option<u64>,
+    pub callback_seconds: u64,
     pub plugin_options: BTreeMap<String, PluginOption>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
@@ -178,6 +181,8 @@ const COMPILERS: RangeInclusive<i64> = 1..=64;
 /// Compilers where nothing is said: all cores, but four already keep up with JAX's small programs.
 const COMPILERS_DEFAULT_MAX: usize = 4;
 /// Some thousands of programs of a few hundred kB.
+/// Long enough for somebody who looks at `jax.debug.breakpoint`; others do not wait for it.
+const CALLBACK_SECONDS: u64 = 3600;
 const CACHE_DISK_BYTES: u64 = 2 << 30;
 /// Compiled programs kept in memory for the next job; the bytes bound the few large ones.
 const CACHE_MEMORY_PROGRAMS: u32 = 4096;
@@ -200,6 +205,7 @@ impl Config {
             host_bytes: None,
             session_bytes_max: None,
             user_bytes_max: None,
+            callback_seconds: CALLBACK_SECONDS,
             plugin_options: BTreeMap::new(),
             cache_dir: absolute(&places.default_cache_dir()),
             cache_disk_bytes: CACHE_DISK_BYTES,
@@ -282,6 +288,11 @@ impl Config {
         if let Some(limits) = root.section("limits")? {
             config.session_bytes_max = limits.bytes("memory_per_session")?;
             config.user_bytes_max = limits.bytes("memory_per_user")?;
+            let callback = limits.number("callback_seconds", 1..=i64::from(u32::MAX))?;
+            set(
+                &mut config.callback_seconds,
+                callback.map(i64::unsigned_abs),
+            );
         }
         if let Some(cache) = root.section("cache")? {
             set(&mut config.cache_dir, cache.path("directory")?);
@@ -311,6 +322,7 @@ impl Config {
             host_bytes: self.host_bytes,
             session_bytes_max: self.session_bytes_max,
             user_bytes_max: self.user_bytes_max,
+            callback_seconds: self.callback_seconds,
             cache_dir: self.cache_dir.clone(),
             cache_disk_bytes: self.cache_disk_bytes,
             cache_memory_programs: self.cache_memory_programs,

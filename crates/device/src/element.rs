@@ -83,6 +83,17 @@ pub fn is_sub_byte(element_type: u32) -> bool {
     )
 }
 
+/// Bytes of so many elements as the device holds them, those of less than a byte packed.
+pub(crate) fn packed_bytes(element_type: u32, elements: usize) -> usize {
+    match element_type {
+        PJRT_Buffer_Type_S4 | PJRT_Buffer_Type_U4 | PJRT_Buffer_Type_F4E2M1FN => {
+            elements.div_ceil(2)
+        }
+        PJRT_Buffer_Type_S2 | PJRT_Buffer_Type_U2 => elements.div_ceil(4),
+        other => elements * host_element_bytes(other).unwrap_or(0),
+    }
+}
+
 /// Bytes of a dense array in host memory. Shapes may be claims: no product is trusted.
 pub fn host_bytes(shape: &Shape) -> Result<usize, crate::Error> {
     let element = host_element_bytes(shape.element_type).ok_or_else(|| {

@@ -4,6 +4,7 @@
 //! `xla/xla_data.proto`); fields that do not matter here are skipped, whatever they are.
 
 use crate::Shape;
+use crate::callbacks::TARGETS;
 use crate::element::from_xla;
 use crate::layout;
 use crate::proto::{Malformed, fields, push_ints};
@@ -16,6 +17,8 @@ pub(crate) struct Module {
     /// A tuple's elements, or the one array.
     pub(crate) results: Vec<Placed>,
     pub(crate) aliases: Vec<Alias>,
+    /// Whether a custom call in it is answered by the job.
+    pub(crate) calls_back: bool,
 }
 
 /// An array's shape and the memory space that its layout names.
@@ -41,12 +44,30 @@ pub(crate) fn module(message: &[u8]) -> Result<Module, Malformed> {
     for field in fields(message) {
         match field? {
             (1, name) => module.name = String::from_utf8_lossy(name.bytes()?).into_owned(),
+            (3, computation) => module.calls_back |= calls_back(computation.bytes()?)?,
             (4, program) => (module.parameters, module.results) = program_shape(program.bytes()?)?,
             (8, aliases) => module.aliases = alias_entries(aliases.bytes()?)?,
             _ => {}
         }
     }
     Ok(module)
+}
+
+/// Whether an `HloComputationProto` has a custom call that the job answers.
+fn calls_back(message: &[u8]) -> Result<bool, Malformed> {
+    for field in fields(message) {
+        let (2, instruction) = field? else { continue };
+        for field in fields(instruction.bytes()?) {
+            if let (28, target) = field?
+                && TARGETS
+                    .iter()
+                    .any(|name| target.bytes() == Ok(name.as_bytes()))
+            {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// Reads an `HloModuleProtoWithConfig`, whose first field is the module.
@@ -202,7 +223,13 @@ mod tests {
         aliases.field(1, Wire::Bytes(&entry.finish()));
         let mut module = Writer::default();
         module.field(1, Wire::Bytes(b"jit_f"));
-        module.field(3, Wire::Bytes(b"a computation, which nobody reads here"));
+        for target in ["topk", "xla_ffi_python_cpu_callback"] {
+            let mut instruction = Writer::default();
+            instruction.field(28, Wire::Bytes(target.as_bytes()));
+            let mut computation = Writer::default();
+            computation.field(2, Wire::Bytes(&instruction.finish()));
+            module.field(3, Wire::Bytes(&computation.finish()));
+        }
         module.field(4, Wire::Bytes(&program.finish()));
         module.field(8, Wire::Bytes(&aliases.finish()));
         let mut with_config = Writer::default();
@@ -220,6 +247,7 @@ mod tests {
         assert_eq!(module.results[1].memory_space, HOST_MEMORY_SPACE);
         let (output, parameter) = (1, 0);
         assert_eq!(module.aliases, [Alias { output, parameter }]);
+        assert!(module.calls_back);
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod element;
 pub mod options;
 pub mod requirements;
 
+mod callbacks;
 mod describe;
 mod failure;
 mod hlo;
@@ -25,10 +26,13 @@ mod scripted;
 mod signature;
 mod transfer;
 
+pub use callbacks::{CallArray, Callbacks, Lent};
 pub use element::{host_bytes, is_sub_byte, is_taken_for};
 pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
 pub use types::*;
+
+use std::sync::Arc;
 
 /// Called once when work on the device ended, on a thread of the device. It must not block.
 pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -66,6 +70,18 @@ pub trait Device: Send + Sync + 'static {
         arguments: &[&Self::Array],
         keep: &[u32],
         done: Done,
+    ) -> Result<Vec<Self::Array>, Error>;
+
+    /// Runs a program whose signature says that it calls back, to its end: blocks for as long as
+    /// that takes, callbacks included. Donation is as in `launch`; what the device is lent it gives
+    /// back when it no longer uses it.
+    fn run_calling_back(
+        &self,
+        program: &Self::Program,
+        lane: u32,
+        arguments: Vec<Lent<'_, Self::Array>>,
+        keep: &[u32],
+        callbacks: Arc<dyn Callbacks>,
     ) -> Result<Vec<Self::Array>, Error>;
 
     /// Calls `done` when the array's value is there, at once if it is there already.

@@ -18,12 +18,13 @@ use std::sync::{Arc, OnceLock};
 
 use salus_pjrt::{Buffer, Client, Launch, LoadedExecutable, Plugin};
 
+use crate::callbacks::{self, CallingProgram, Home, Sites};
 use crate::element::is_token;
 use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error, optional, vendor, vendor_values};
 use crate::transfer::Transfers;
 use crate::{
-    Compiled, Description, Device, Done, Error, HostMemory, HostTarget, MemoryUse, ReadForm, Shape,
-    Source, Value, describe, signature,
+    Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, MemoryUse,
+    ReadForm, Shape, Source, Value, describe, signature,
 };
 
 /// Which plugin, and how to open it.
@@ -46,16 +47,24 @@ pub struct PjrtDevice {
     /// Of all lanes, lane by lane.
     memories: Vec<salus_pjrt::Memory>,
     description: Description,
+    sites: Sites,
     /// Never sent twice, so that launches of two sessions cannot be taken for one.
     next_launch: AtomicI32,
 }
 
 pub struct PjrtProgram {
-    loaded: LoadedExecutable,
+    kind: ProgramKind,
     num_parameters: usize,
     outputs: Vec<Arc<Shape>>,
+    /// Index into the description's memories.
+    output_memories: Vec<u32>,
     /// Of each output on the device: asked at the first launch, the same at all others.
     output_bytes: OnceLock<Vec<u64>>,
+}
+
+enum ProgramKind {
+    Loaded(LoadedExecutable),
+    CallsBack(CallingProgram),
 }
 
 pub struct PjrtArray {
@@ -64,6 +73,11 @@ pub struct PjrtArray {
     /// On the device.
     pub(crate) bytes: u64,
 }
+
+type Options = Vec<(String, salus_pjrt::Value)>;
+
+/// `launch` is not for such programs.
+const CALLS_BACK: &str = "the program calls back, so it must be run to its end";
 
 /// The option by which the CPU plugin takes its number of virtual devices.
 const CPU_LANES: &str = "cpu_device_count";
@@ -81,7 +95,10 @@ impl PjrtDevice {
             ));
         }
         let plugin = Plugin::open(path).map_err(vendor)?;
-        let client = open_client(&plugin, config)?;
+        let (client, options) = open_client(&plugin, config)?;
+        if let Some(registered) = callbacks::register(&client) {
+            registered?;
+        }
         let mut lanes = client.addressable_devices().map_err(vendor)?;
         if client.platform_name().map_err(vendor)? != "cpu" {
             // Devices of other plugins are devices, not lanes: the first is ours.
@@ -94,6 +111,7 @@ impl PjrtDevice {
         }
         Ok(PjrtDevice {
             transfers: Transfers::new(client.clone(), description.on_host),
+            sites: Sites::new(plugin, options),
             client,
             lanes,
             memories,
@@ -125,7 +143,7 @@ impl PjrtArray {
 }
 
 /// Opens a client with `config.lanes` virtual devices if it is the CPU plugin's.
-fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<Client, Error> {
+fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<(Client, Options), Error> {
     let create = |lanes: Option<u32>| {
         let mut options = vendor_values(&config.options);
         if let Some(lanes) = lanes {
@@ -136,7 +154,7 @@ fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<Client, Error> {
                 salus_pjrt::Value::Int(i64::from(lanes)),
             ));
         }
-        plugin.create_client(&options).map_err(|vendor| {
+        let client = plugin.create_client(&options).map_err(|vendor| {
             let (path, (major, minor)) = (plugin.path().display(), plugin.api_version());
             error(
                 vendor.code,
@@ -147,7 +165,8 @@ fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<Client, Error> {
                     vendor.message
                 ),
             )
-        })
+        })?;
+        Ok((client, options))
     };
     let lanes = config.lanes.max(1);
     // Which platform it is, only a client can say, and other plugins refuse the option. The file's
@@ -157,14 +176,14 @@ fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<Client, Error> {
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
     let looks_like_cpu = name.is_some_and(|name| name.contains("cpu"));
-    let client = create(looks_like_cpu.then_some(lanes))?;
+    let (client, options) = create(looks_like_cpu.then_some(lanes))?;
     let devices = client.addressable_devices().map_err(vendor)?.len();
     let is_cpu = client.platform_name().map_err(vendor)? == "cpu";
     if is_cpu && devices != lanes as usize && !looks_like_cpu {
         drop(client);
         return create(Some(lanes));
     }
-    Ok(client)
+    Ok((client, options))
 }
 
 impl Device for PjrtDevice {
@@ -198,11 +217,26 @@ impl Device for PjrtDevice {
     }
 
     fn load(&self, compiled: &Compiled) -> Result<PjrtProgram, Error> {
+        let signature = &compiled.signature;
+        let outputs = signature.outputs.iter();
+        let outputs: Vec<Arc<Shape>> = outputs
+            .map(|output| Arc::new(output.shape.clone()))
+            .collect();
+        let program = |kind, outputs| PjrtProgram {
+            kind,
+            num_parameters: signature.parameters.len(),
+            outputs,
+            output_memories: signature.outputs.iter().map(|o| o.memory).collect(),
+            output_bytes: OnceLock::new(),
+        };
+        if signature.calls_back {
+            let calling = CallingProgram::new(compiled.executable.clone(), outputs.clone());
+            return Ok(program(ProgramKind::CallsBack(calling), outputs));
+        }
         let loaded = self
             .client
             .deserialize_and_load(&compiled.executable, None)
             .map_err(vendor)?;
-        let signature = &compiled.signature;
         // `launch` relies on it: the vendor writes as many outputs as the program has.
         let count = loaded
             .executable()
@@ -218,15 +252,7 @@ impl Device for PjrtDevice {
                 ),
             ));
         }
-        let outputs = signature.outputs.iter();
-        Ok(PjrtProgram {
-            loaded,
-            num_parameters: signature.parameters.len(),
-            outputs: outputs
-                .map(|output| Arc::new(output.shape.clone()))
-                .collect(),
-            output_bytes: OnceLock::new(),
-        })
+        Ok(program(ProgramKind::Loaded(loaded), outputs))
     }
 
     fn upload(&self, host: HostMemory, shape: &Shape, memory: u32) -> Result<PjrtArray, Error> {
@@ -268,8 +294,11 @@ impl Device for PjrtDevice {
             launch_id: self.next_launch.fetch_add(1, Ordering::Relaxed),
             context: None,
         };
+        let ProgramKind::Loaded(loaded) = &program.kind else {
+            return Err(error(INVALID_ARGUMENT, CALLS_BACK));
+        };
         // SAFETY: `load` compared the number of outputs; the caller checked types and shapes.
-        let (outputs, complete) = unsafe { program.loaded.execute(&launch) }.map_err(vendor)?;
+        let (outputs, complete) = unsafe { loaded.execute(&launch) }.map_err(vendor)?;
         let bytes = program.output_bytes.get_or_init(|| {
             // The vendor answers this from the shape, without waiting; none means unknown: 0.
             outputs
@@ -285,6 +314,26 @@ impl Device for PjrtDevice {
             bytes,
         };
         Ok(outputs.map(array).collect())
+    }
+
+    fn run_calling_back(
+        &self,
+        program: &PjrtProgram,
+        lane: u32,
+        arguments: Vec<Lent<'_, PjrtArray>>,
+        keep: &[u32],
+        callbacks: Arc<dyn Callbacks>,
+    ) -> Result<Vec<PjrtArray>, Error> {
+        let ProgramKind::CallsBack(calling) = &program.kind else {
+            return Err(error(INVALID_ARGUMENT, "the program does not call back"));
+        };
+        let each = self.description.memories.len() as u32;
+        let memory = |output: usize| self.memory(lane * each + program.output_memories[output]);
+        let home = Home {
+            transfers: &self.transfers,
+            memory: &memory,
+        };
+        self.sites.run(calling, &home, arguments, keep, callbacks)
     }
 
     fn on_ready(&self, array: &PjrtArray, done: Done) {

@@ -27,8 +27,8 @@ use crate::element::{host_bytes, upload_bytes};
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
 use crate::layout;
 use crate::{
-    Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Memory, MemoryUse,
-    ReadForm, Shape, Source,
+    Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, Memory,
+    MemoryUse, ReadForm, Shape, Source,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -286,6 +286,27 @@ impl Device for ScriptedDevice {
             scratch,
             enqueued: queue.now(),
         });
+        Ok(outputs)
+    }
+
+    /// Calls first, then runs.
+    fn run_calling_back(
+        &self,
+        program: &ScriptedProgram,
+        lane: u32,
+        arguments: Vec<Lent<'_, ScriptedArray>>,
+        keep: &[u32],
+        callbacks: Arc<dyn Callbacks>,
+    ) -> Result<Vec<ScriptedArray>, Error> {
+        for callback in 0..program.script.callbacks {
+            callbacks.call(callback, &[], &[])?;
+        }
+        let (sender, ended) = std::sync::mpsc::channel();
+        let done = Box::new(move |result| drop(sender.send(result)));
+        let arrays: Vec<&ScriptedArray> = arguments.iter().map(|lent| lent.array).collect();
+        let outputs = self.launch(program, lane, &arrays, keep, done)?;
+        let ended = ended.recv();
+        ended.unwrap_or_else(|_| Err(error(INTERNAL, "a run was forgotten")))?;
         Ok(outputs)
     }
 

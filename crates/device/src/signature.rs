@@ -68,6 +68,7 @@ pub(crate) fn of(executable: &Executable, device: &Description) -> Result<Signat
         cost: values(optional(executable.cost_analysis())?.unwrap_or_default()),
         optimized_program: program.code,
         output_memory_kinds: optional(executable.output_memory_kinds())?,
+        calls_back: module.calls_back,
         parameters: module
             .parameters
             .into_iter()

@@ -117,6 +117,7 @@ impl World {
             kind: Kind::Launch {
                 scratch_bytes: 1 << 10,
                 program: Program(id % PROGRAMS),
+                calls_back: false,
             },
             new_bytes: 0,
             argument_bytes: 0,

@@ -167,6 +167,7 @@ impl World {
         let kind = Kind::Launch {
             scratch_bytes,
             program: Program(0),
+            calls_back: false,
         };
         self.ask(id, kind, new_bytes, absent_bytes, absent_bytes);
     }

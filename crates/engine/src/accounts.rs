@@ -15,6 +15,8 @@ pub enum State {
     Compile,
     /// The device works for it.
     Running,
+    /// Its iteration waits for a callback that its own process runs.
+    Callback,
     /// Others are before it, by the policy.
     Turn,
     /// It waits for room on the device.
@@ -26,10 +28,11 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Host,
         Self::Compile,
         Self::Running,
+        Self::Callback,
         Self::Turn,
         Self::Memory,
         Self::Paging,
@@ -41,6 +44,7 @@ impl State {
             Self::Host => "host",
             Self::Compile => "compile",
             Self::Running => "running",
+            Self::Callback => "callback",
             Self::Turn => "turn",
             Self::Memory => "memory",
             Self::Paging => "paging",
@@ -123,9 +127,12 @@ impl Engine {
         let session = self.session(id);
         let lane = &self.lanes[session.lane.0 as usize];
         let state = if session.account.running > 0 {
-            match lane.head() == Some(id) {
-                true => State::Running,
-                false => State::Turn,
+            if lane.head() == Some(id) {
+                State::Running
+            } else if lane.is_away(id) && !lane.holds(id) {
+                State::Callback
+            } else {
+                State::Turn
             }
         } else if let Some(request) = &session.request {
             let lacks = || session.need(&self.lanes) > self.ledger.free_bytes();

@@ -208,6 +208,8 @@ impl Engine {
             Event::Ready { session, demand } => self.ready(now, session, demand, &mut decisions),
             Event::Ran { session } => self.ran(now, session),
             Event::DidNotRun { session } => self.did_not_run(now, session),
+            Event::CallbackBegan { session } => self.call_back(now, session, LaneState::leave),
+            Event::CallbackEnded { session } => self.call_back(now, session, LaneState::come_back),
             Event::Withdrew { session } => self.withdraw(now, session),
             Event::Released {
                 session,
@@ -372,7 +374,7 @@ impl Engine {
         let ended = ended.unwrap_or_else(|| panic!("{id} was not started"));
         let (before, after) = ended.resized;
         self.ledger.resize_lane(before, after);
-        let took = now - ended.began;
+        let took = ended.took;
         self.estimates.ran(ended.program, took);
         self.learn_pairs(now, lane, ended.program, took);
         let session = self.session_mut(id);
@@ -384,6 +386,23 @@ impl Engine {
         let weight = session.wishes.weight;
         session.share.ran(ended.expected, took, weight);
         self.ended(now, id);
+    }
+
+    /// An iteration that calls back leaves its lane for the job's answer, or comes back to it. Its
+    /// arrays stay, and whatever else it holds.
+    fn call_back(
+        &mut self,
+        now: Time,
+        id: SessionId,
+        moves: fn(&mut LaneState, SessionId, Time) -> Option<()>,
+    ) {
+        let lane = self.session(id).lane.0 as usize;
+        let moved = moves(&mut self.lanes[lane], id, now);
+        assert!(moved.is_some(), "{id} has no iteration that calls back");
+        self.restate(now, id);
+        if let Some(next) = self.lanes[lane].head() {
+            self.restate(now, next);
+        }
     }
 
     /// The turn was not used, and tells nothing of the program.

@@ -8,6 +8,8 @@ pub enum Why {
     /// It asked for nothing: its own host works.
     AtWork,
     Running,
+    /// Its iteration waits for a callback that its own process runs.
+    Callback,
     /// A program of it is being compiled or loaded.
     Compiling,
     /// Its user has paused it.
@@ -51,6 +53,7 @@ impl Engine {
                 State::Paused => Why::Paused,
                 State::Compile => Why::Compiling,
                 State::Host => Why::AtWork,
+                State::Callback => Why::Callback,
                 _ => Why::Running,
             });
         };

@@ -5,6 +5,11 @@
 //! their sizes add up. While one iteration runs the next is handed over, so that the device has no
 //! gap between them; so at most [`DEPTH`] are started and not ended.
 //!
+//! An iteration that calls back into its job has the lane for itself: the device does not order it
+//! with others. While it waits for the job it is *away*, and the lane serves others. When it goes on
+//! it does so at once, beside what was handed over meanwhile; nothing more is handed over until it
+//! ends or waits again.
+//!
 //! Promise: a lane's size covers whatever runs in it, and nothing else.
 //! Not here: which session goes where.
 
@@ -22,6 +27,8 @@ pub(crate) const DEPTH: usize = 2;
 pub(crate) struct LaneState {
     /// Oldest first; the device runs them in this order.
     iterations: VecDeque<Iteration>,
+    /// Started, and waiting for their jobs' callbacks; the latest last.
+    away: Vec<Iteration>,
     /// When the last one ended: the next cannot have begun earlier.
     last_end: Time,
     /// Whose it was.
@@ -46,19 +53,25 @@ pub(crate) struct Waiting {
     pub(crate) session: SessionId,
     /// `None` if it needs no lane.
     pub(crate) program: Option<Program>,
+    pub(crate) calls_back: bool,
     array_bytes: u64,
     scratch_bytes: u64,
 }
 
 impl Waiting {
     pub(crate) fn new(session: SessionId, demand: &Demand) -> Self {
-        let program = match demand.kind {
-            Kind::Launch { program, .. } => Some(program),
-            Kind::Array => None,
+        let (program, calls_back) = match demand.kind {
+            Kind::Launch {
+                program,
+                calls_back,
+                ..
+            } => (Some(program), calls_back),
+            Kind::Array => (None, false),
         };
         Self {
             session,
             program,
+            calls_back,
             array_bytes: demand.new_bytes + demand.absent_bytes,
             scratch_bytes: demand.scratch_bytes(),
         }
@@ -82,13 +95,16 @@ pub(crate) struct Iteration {
     pub(crate) scratch_bytes: u64,
     /// What it was charged with when it was started.
     pub(crate) expected: Duration,
+    pub(crate) calls_back: bool,
+    /// Device time before its last callback.
+    pub(crate) used: Duration,
 }
 
 /// What an iteration took.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) program: Program,
-    pub(crate) began: Time,
+    pub(crate) took: Duration,
     pub(crate) expected: Duration,
     /// Whether the iteration before it in the lane was another session's.
     pub(crate) switched: bool,
@@ -150,19 +166,70 @@ impl LaneState {
         (before, self.size_bytes)
     }
 
+    /// Whether the request may be handed over now, as far as callbacks go: what calls back runs
+    /// alone, and whoever is first in order and waits for that is not overtaken.
+    pub(crate) fn lets_in(&self, waiting: &Waiting) -> bool {
+        if self.iterations.is_empty() {
+            return true;
+        }
+        let heads = [&self.resident, &self.absent].into_iter();
+        let first = heads
+            .filter_map(BTreeMap::first_key_value)
+            .min_by_key(|(order, _)| *order);
+        !waiting.calls_back
+            && !self.iterations.iter().any(|i| i.calls_back)
+            && !first.is_some_and(|(_, first)| first.calls_back)
+    }
+
+    /// The session's iteration that was handed over last and calls back waits for its job.
+    pub(crate) fn leave(&mut self, session: SessionId, now: Time) -> Option<()> {
+        let calls = |i: &Iteration| i.session == session && i.calls_back;
+        let at = self.iterations.iter().rposition(calls)?;
+        let mut iteration = self.iterations.remove(at)?;
+        iteration.used = iteration.used + (now - iteration.started_at);
+        self.away.push(iteration);
+        Some(())
+    }
+
+    /// The session's iteration that left last goes on.
+    pub(crate) fn come_back(&mut self, session: SessionId, now: Time) -> Option<()> {
+        let at = self.away.iter().rposition(|i| i.session == session)?;
+        let mut iteration = self.away.remove(at);
+        iteration.started_at = now;
+        self.iterations.push_back(iteration);
+        Some(())
+    }
+
+    /// Whether an iteration of the session waits for its job.
+    pub(crate) fn is_away(&self, session: SessionId) -> bool {
+        self.away.iter().any(|i| i.session == session)
+    }
+
+    /// Whether an iteration of the session was handed over and has not ended, nor waits for its job.
+    pub(crate) fn holds(&self, session: SessionId) -> bool {
+        self.iterations.iter().any(|i| i.session == session)
+    }
+
     /// The session's oldest iteration here has ended.
     pub(crate) fn end(&mut self, session: SessionId, now: Time) -> Option<Ended> {
         let at = self.iterations.iter().position(|i| i.session == session)?;
         let iteration = self.iterations.remove(at)?;
-        // What was handed over early began when its predecessor ended, not when it was handed over.
-        let began = iteration.started_at.max(self.last_end);
-        self.last_end = self.last_end.max(now);
+        let began = match iteration.calls_back {
+            // It ran since it was handed over or went on, whatever ended beside it meanwhile.
+            true => iteration.started_at,
+            // What was handed over early began when its predecessor ended, not when it was handed
+            // over.
+            false => iteration.started_at.max(self.last_end),
+        };
+        if !iteration.calls_back {
+            self.last_end = self.last_end.max(now);
+        }
         let before = self.last_session.replace(session);
         let switched = before.is_some_and(|before| before != session);
         let resized = self.shrink();
         Some(Ended {
             program: iteration.program,
-            began,
+            took: iteration.used + (now - began),
             expected: iteration.expected,
             switched,
             resized,

@@ -110,6 +110,8 @@ pub enum Kind {
     Launch {
         scratch_bytes: u64,
         program: Program,
+        /// It calls back into its job while it runs, and gives its lane up meanwhile.
+        calls_back: bool,
     },
     /// Room for an array, or for bringing one back; it needs no lane.
     Array,
@@ -152,6 +154,13 @@ pub enum Event {
     },
     /// An iteration that was started did not run after all.
     DidNotRun {
+        session: SessionId,
+    },
+    /// An iteration of the session that calls back waits for its job, and goes on.
+    CallbackBegan {
+        session: SessionId,
+    },
+    CallbackEnded {
         session: SessionId,
     },
     /// What the session asked for is no longer wanted: its job went away.

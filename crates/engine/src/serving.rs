@@ -86,7 +86,9 @@ impl Engine {
             let resident = lane.resident.first_key_value();
             let heads = [resident, lane.absent.first_key_value()];
             let heads = heads.into_iter().flatten();
-            let heads = heads.filter(|(order, _)| lane.in_flight() < self.depth(order.rank));
+            let heads = heads.filter(|(order, waiting)| {
+                lane.in_flight() < self.depth(order.rank) && lane.lets_in(waiting)
+            });
             heads.map(move |(order, waiting)| Placed {
                 lane: index,
                 order: self.among_all(index, *order),
@@ -133,6 +135,7 @@ impl Engine {
         if let Kind::Launch {
             scratch_bytes,
             program,
+            calls_back,
         } = demand.kind
         {
             self.advance_clock(id);
@@ -149,6 +152,8 @@ impl Engine {
                 started_at: now,
                 scratch_bytes,
                 expected,
+                calls_back,
+                used: Duration(0),
             });
             self.ledger.resize_lane(before, after);
         }
@@ -222,6 +227,7 @@ impl Engine {
             };
             waiting.need(size_bytes) <= left
                 && state.in_flight() < self.depth(order.rank)
+                && state.lets_in(waiting)
                 && self.helps(now, lane, order, waiting)
         })?;
         Some((*order, waiting.session))

@@ -201,6 +201,7 @@ fn launch(n: u64, needs: Needs) -> Event {
         kind: Kind::Launch {
             scratch_bytes: needs.scratch * MIB,
             program: Program(0),
+            calls_back: false,
         },
         new_bytes: needs.new * MIB,
         argument_bytes: needs.arguments * MIB,

@@ -155,6 +155,7 @@ impl Ours {
         let kind = Kind::Launch {
             scratch_bytes,
             program: Program(0),
+            calls_back: false,
         };
         self.ask(id, kind, 0, job.persistent);
     }

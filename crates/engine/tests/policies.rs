@@ -409,6 +409,7 @@ fn ready(id: u64, job: &Job) -> Event {
         kind: Kind::Launch {
             scratch_bytes: 1 << 10,
             program: job.program,
+            calls_back: false,
         },
         new_bytes: 0,
         argument_bytes: 0,

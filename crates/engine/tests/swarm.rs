@@ -504,6 +504,7 @@ impl World {
             Kind::Launch {
                 scratch_bytes: job.scratch,
                 program,
+                calls_back: false,
             }
         };
         let arguments = if upload { Vec::new() } else { arguments };
@@ -722,7 +723,9 @@ impl World {
             let why = self.engine.why(SessionId(*id)).expect("open");
             match why {
                 _ if held.contains(id) => continue,
-                Why::AtWork | Why::Running | Why::Compiling => panic!("job {id} asks"),
+                Why::AtWork | Why::Running | Why::Callback | Why::Compiling => {
+                    panic!("job {id} asks")
+                }
                 Why::Paused | Why::Exclusive { .. } => panic!("job {id} is not held back"),
                 Why::Turn { ahead, .. } => {
                     let places = if classes { 1 } else { DEPTH };

@@ -159,6 +159,7 @@ impl<'a> Actor<'a> {
                 kind: Kind::Launch {
                     scratch_bytes: self.job.scratch_bytes,
                     program: self.program,
+                    calls_back: false,
                 },
                 // Its outputs take the place of its arguments.
                 new_bytes: 0,

@@ -40,6 +40,7 @@ wire_enum! {
         9 = ArrayFailed,
         10 = Usage,
         11 = Trace,
+        12 = CallbackChannel,
     }
 }
 
@@ -160,6 +161,10 @@ wire_struct! {
 
     /// An upload could not be made; launches that use it fail likewise.
     ArrayFailed { array: u64, error: Error }
+
+    /// A program of the job calls back: calls come on the socket whose descriptor comes with this
+    /// frame ([`crate::ToCallbacks`]). There is one channel for each call that is under way.
+    CallbackChannel { channel: u32 }
 
     /// What the session holds, on the device or paged out, held at most, and may hold.
     Usage { request: u64, bytes: u64, peak_bytes: u64, limit_bytes: u64 }

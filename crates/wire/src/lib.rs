@@ -8,6 +8,7 @@
 //! checks every length and count against a named limit of [`limits`].
 //! Not here: sockets, descriptors, clocks, behaviour.
 
+mod callback;
 mod codec;
 mod frame;
 mod internal;
@@ -18,6 +19,7 @@ mod recording;
 mod token;
 pub mod version;
 
+pub use callback::*;
 pub use codec::{DecodeError, Reader, Wire};
 pub use frame::{Header, Message, decode_body, encode_frame};
 pub use internal::*;

@@ -39,5 +39,10 @@ pub const PROGRAMS: usize = 1 << 16;
 pub const REQUESTS: usize = 1 << 12;
 /// Launches that a session may have in flight: the plugin itself blocks at 32 a device.
 pub const LAUNCHES: u32 = 32;
+/// Operands or results of one callback: as many as fit a frame with room to spare.
+pub const CALLBACK_ARRAYS: usize = 1 << 12;
+/// Calls of a session's programs that may be under way at once: callbacks that launch programs that
+/// call back, and threads of the job that each run one.
+pub const CALLBACK_CHANNELS: usize = 16;
 /// Sessions of one device host.
 pub const SESSIONS: usize = 4096;

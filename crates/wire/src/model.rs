@@ -57,6 +57,8 @@ wire_struct! {
         optimized_program: Vec<u8> = limits::BLOB_BYTES,
         /// As the vendor answers for output memory kinds; `None` is UNIMPLEMENTED.
         output_memory_kinds: Option<Vec<String>> = limits::ARGUMENTS,
+        /// Whether it calls functions of the job while it runs.
+        calls_back: bool,
     }
 
     Output {

@@ -35,7 +35,10 @@ const KEYS: &[(&str, &[&str])] = &[
         &["device", "lanes", "memory", "host_memory", "options"],
     ),
     ("scheduling", &["policy"]),
-    ("limits", &["memory_per_session", "memory_per_user"]),
+    (
+        "limits",
+        &["memory_per_session", "memory_per_user", "callback_seconds"],
+    ),
     ("cache", &["directory", "disk", "memory", "memory_programs"]),
     ("compilers", &["count"]),
 ];

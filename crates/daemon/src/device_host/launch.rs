@@ -1,13 +1,15 @@
 //! One launch: its arguments checked, its room and turn asked for, its outputs named, its end told.
 
+use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
-use salus_device::{Device, Shape, is_taken_for};
+use salus_device::{Device, Lent, Shape, is_taken_for};
 use salus_engine::Demand;
 use salus_wire::{Error, Execute};
 
 use super::arrays::{Charge, Entry, Held, Kind, Slot};
+use super::callbacks::Calls;
 use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
 
@@ -127,12 +129,21 @@ impl<D: Device> Launch<D> {
         self.keep.dedup();
         let outputs = signature.outputs.iter().zip(&program.output_bytes);
         let new = outputs.filter(|(output, _)| !self.takes_over(output.aliases));
+        let new_bytes: u64 = new.map(|(_, bytes)| bytes).sum();
+        let calls_back = signature.calls_back;
+        // What calls back does not take turns with others in its lane, so its scratch is not the
+        // lane's: it is held like an array until the launch ends.
+        let (own_bytes, scratch_bytes) = match calls_back {
+            true => (program.scratch_bytes(), 0),
+            false => (0, program.scratch_bytes()),
+        };
         let demand = Demand {
             kind: salus_engine::Kind::Launch {
-                scratch_bytes: program.scratch_bytes(),
+                scratch_bytes,
                 program: program.number,
+                calls_back,
             },
-            new_bytes: new.map(|(_, bytes)| bytes).sum(),
+            new_bytes: new_bytes + own_bytes,
             argument_bytes: self.sum(Held::charge_bytes),
             absent_bytes: self.sum(Held::absent_bytes),
         };
@@ -195,6 +206,9 @@ impl<D: Device> Launch<D> {
                 new.then(|| Charge::on_device(&host, session.id, bytes))
             })
             .collect();
+        if program.signature.calls_back {
+            return self.run_calling_back(operations, &program, lane, charges);
+        }
         let launched = self.bring_in(operations, lane).and_then(|arguments| {
             let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
             let (teller, ran) = (Arc::clone(&session), Arc::clone(&program));
@@ -219,6 +233,84 @@ impl<D: Device> Launch<D> {
                 drop(charges);
                 self.poison(operations, &error);
                 session.launch_failed(operation, error);
+            }
+        }
+    }
+
+    /// Runs the program in a thread of its own. The job waits for its end before it asks for
+    /// anything that depends on it.
+    fn run_calling_back(
+        mut self,
+        operations: &mut Operations<D>,
+        program: &Arc<Program<D>>,
+        lane: u32,
+        charges: Vec<Option<Charge<D>>>,
+    ) {
+        let (session, host) = (
+            Arc::clone(&operations.session),
+            Arc::clone(&operations.host),
+        );
+        let operation = self.execute.operation;
+        let scratch = Charge::on_device(&host, session.id, program.scratch_bytes());
+        let arguments = match self.bring_in(operations, lane) {
+            Ok(arguments) => arguments,
+            Err(error) => {
+                drop((charges, scratch));
+                self.poison(operations, &error);
+                return session.launch_failed(operation, error);
+            }
+        };
+        self.take_donated(operations, program);
+        self.let_go();
+        let program = Arc::clone(program);
+        let runs = Arc::clone(&session);
+        let task = Box::new(move || {
+            let lent = arguments.iter().enumerate().map(|(index, entry)| Lent {
+                array: &entry.array,
+                // What is not donated must not be overwritten by others meanwhile.
+                keep: match self.is_donated(&program, index as u32) {
+                    true => Box::new(Arc::clone(entry)) as Box<dyn Any + Send + Sync>,
+                    false => Box::new(Reading::of(entry)),
+                },
+            });
+            let calls = Calls {
+                session: Arc::clone(&runs),
+                operation,
+            };
+            let (lent, keep) = (lent.collect(), &self.keep);
+            let device = &runs.host.device;
+            let outputs =
+                device.run_calling_back(&program.loaded, lane, lent, keep, Arc::new(calls));
+            let result = outputs.as_ref().map(|_| ()).map_err(Error::clone);
+            drop(scratch);
+            runs.leave_ran(Ran {
+                launch: self,
+                lane,
+                arguments,
+                charges,
+                outputs,
+            });
+            runs.launch_ended(operation, result);
+        });
+        if let Err(e) = host.launchers.run(task) {
+            let message = format!("no thread can be started for a launch that calls back: {e}");
+            let error = Error {
+                code: RESOURCE_EXHAUSTED,
+                message,
+            };
+            session.launch_failed(operation, error);
+        }
+    }
+
+    fn is_donated(&self, program: &Program<D>, index: u32) -> bool {
+        program.signature.donated.contains(&index) && !self.execute.keep.contains(&index)
+    }
+
+    /// The job no longer has what it donates.
+    fn take_donated(&self, operations: &mut Operations<D>, program: &Program<D>) {
+        for &index in &program.signature.donated {
+            if self.is_donated(program, index) {
+                operations.take(self.execute.arguments[index as usize]);
             }
         }
     }
@@ -283,19 +375,30 @@ impl<D: Device> Launch<D> {
         outputs: Vec<D::Array>,
         charges: Vec<Option<Charge<D>>>,
     ) {
-        let Some(program) = self.program else { return };
-        let mut donated = Vec::new();
-        for &index in &program.signature.donated {
-            if !self.execute.keep.contains(&index) {
-                let index = index as usize;
-                operations.take(self.execute.arguments[index]);
-                donated.push(Arc::clone(&arguments[index]));
-            }
-        }
+        let Some(program) = self.program.clone() else {
+            return;
+        };
+        let donated = program.signature.donated.iter();
+        let donated = donated.filter(|index| self.is_donated(&program, **index));
+        let donated = donated.map(|index| Arc::clone(&arguments[*index as usize]));
+        let donated = donated.collect();
         operations.graveyard.insert(self.execute.operation, donated);
+        self.take_donated(operations, &program);
+        self.name_outputs(operations, &program, lane, arguments, outputs, charges);
+    }
+
+    fn name_outputs(
+        &self,
+        operations: &mut Operations<D>,
+        program: &Arc<Program<D>>,
+        lane: u32,
+        arguments: &[Arc<Entry<D>>],
+        outputs: Vec<D::Array>,
+        charges: Vec<Option<Charge<D>>>,
+    ) {
         for (index, (array, charge)) in outputs.into_iter().zip(charges).enumerate() {
             let kind = Kind::Output {
-                program: Arc::clone(&program),
+                program: Arc::clone(program),
                 index,
                 operation: self.execute.operation,
             };
@@ -337,6 +440,53 @@ impl<D: Device> Launch<D> {
                 Slot::Failed(error.clone()),
             );
         }
+    }
+}
+
+/// A launch that called back and has ended.
+pub(super) struct Ran<D: Device> {
+    launch: Launch<D>,
+    lane: u32,
+    arguments: Vec<Arc<Entry<D>>>,
+    charges: Vec<Option<Charge<D>>>,
+    outputs: Result<Vec<D::Array>, Error>,
+}
+
+impl<D: Device> Ran<D> {
+    pub(super) fn name_outputs(self, operations: &mut Operations<D>) {
+        let Some(program) = self.launch.program.clone() else {
+            return;
+        };
+        match self.outputs {
+            Ok(outputs) => self.launch.name_outputs(
+                operations,
+                &program,
+                self.lane,
+                &self.arguments,
+                outputs,
+                self.charges,
+            ),
+            Err(error) => {
+                drop(self.charges);
+                self.launch.poison(operations, &error);
+            }
+        }
+    }
+}
+
+/// An argument that a launch reads, so that nobody overwrites it in place.
+struct Reading<D: Device>(Arc<Entry<D>>);
+
+impl<D: Device> Reading<D> {
+    fn of(entry: &Arc<Entry<D>>) -> Self {
+        entry.readers.fetch_add(1, Acquire);
+        Self(Arc::clone(entry))
+    }
+}
+
+impl<D: Device> Drop for Reading<D> {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Release);
     }
 }
 

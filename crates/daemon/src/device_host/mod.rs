@@ -10,6 +10,7 @@
 
 mod admission;
 mod arrays;
+mod callbacks;
 mod compilers;
 mod heap;
 mod history;
@@ -61,6 +62,9 @@ pub(crate) struct Host<D: Device> {
     pub(crate) history: history::History,
     /// The most that a session may hold that has no limit of its own.
     session_bytes_max: Option<u64>,
+    /// How long a callback may take.
+    callback_limit: std::time::Duration,
+    launchers: callbacks::Launchers,
     pub(crate) supervisor: Supervisor,
 }
 
@@ -181,6 +185,8 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         programs,
         pages: pages::Pool::new(room.host_bytes / PAGES_KEPT),
         session_bytes_max: settings.session_bytes_max,
+        callback_limit: std::time::Duration::from_secs(settings.callback_seconds),
+        launchers: callbacks::Launchers::default(),
         supervisor: supervisor.clone(),
     });
     if let Err(e) = host.start_threads() {

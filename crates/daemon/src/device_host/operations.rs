@@ -229,6 +229,9 @@ impl<D: Device> Operations<D> {
 
     /// Does what can be done now.
     pub(super) fn progress(&mut self) {
+        for ran in self.session.take_ran() {
+            ran.name_outputs(self);
+        }
         for read in self.session.take_reads() {
             read();
         }

@@ -119,6 +119,7 @@ fn state(state: State) -> &'static str {
         State::Host => "idle",
         State::Compile => "compiling",
         State::Running => "running",
+        State::Callback => "callback",
         State::Turn | State::Memory | State::Paging => "waiting",
         State::Paused => "paused",
     }
@@ -157,6 +158,9 @@ fn why<D: Device>(session: &Session<D>, engine: &Engine) -> String {
         None => "it is gone".into(),
         Some(Why::AtWork) => "it asks for nothing: its own program works or waits".into(),
         Some(Why::Running) => "an iteration of it runs".into(),
+        Some(Why::Callback) => {
+            "its iteration waits for a callback that its own process runs".into()
+        }
         Some(Why::Compiling) => "a program of it is being compiled or loaded".into(),
         Some(Why::Paused) => format!(
             "it is paused; `salus job {} resume` lets it go on",

@@ -23,7 +23,9 @@ use salus_wire::{
 
 use super::Host;
 use super::arrays::{Moves, Usage};
+use super::callbacks::Channels;
 use super::heap;
+use super::launch::Ran;
 use super::operations::{INVALID_ARGUMENT, Operations};
 use super::outgoing::{Outgoing, Rest};
 use super::terms;
@@ -51,7 +53,8 @@ pub(crate) struct Session<D: Device> {
     /// Its user has ended it.
     killed: AtomicBool,
     outgoing: Mutex<Outgoing>,
-    left: Mutex<Left>,
+    left: Mutex<Left<D>>,
+    pub(super) channels: Channels,
     pub(super) host: Arc<Host<D>>,
 }
 
@@ -60,8 +63,7 @@ const HISTORY_ITERATIONS: u64 = 10;
 const CANCELLED: u32 = 1;
 
 /// What other threads leave for the session's thread.
-#[derive(Default)]
-struct Left {
+struct Left<D: Device> {
     /// The engine's answer to the operation at the head of the queue.
     answer: Option<Answer>,
     /// Arrays are to leave the device.
@@ -74,8 +76,25 @@ struct Left {
     unfinished: u32,
     /// Copies to the host that are too long for a thread of the plugin.
     reads: Vec<Box<dyn FnOnce() + Send>>,
+    /// Launches that called back and have ended: their outputs have no names yet.
+    ran: Vec<Ran<D>>,
     /// The thread has ended: whatever is left here now would stay for ever.
     closed: bool,
+}
+
+impl<D: Device> Left<D> {
+    fn new() -> Self {
+        Self {
+            answer: None,
+            page_out: None,
+            ended: Vec::new(),
+            running: HashMap::new(),
+            unfinished: 0,
+            reads: Vec::new(),
+            ran: Vec::new(),
+            closed: false,
+        }
+    }
 }
 
 /// What the engine says to an operation that needs memory or a turn.
@@ -115,7 +134,8 @@ impl<D: Device> Session<D> {
             closing: AtomicBool::new(false),
             killed: AtomicBool::new(false),
             outgoing: Mutex::new(Outgoing::new()),
-            left: Mutex::default(),
+            left: Mutex::new(Left::new()),
+            channels: Channels::default(),
             host: Arc::clone(host),
         });
         let welcome = Welcome {
@@ -162,6 +182,7 @@ impl<D: Device> Session<D> {
         // The job is gone, or it broke the protocol: nothing that waits will be started.
         self.closing.store(true, SeqCst);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
+        self.channels.close();
         self.host
             .scheduling
             .tell(Event::Withdrew { session: self.id }, None);
@@ -269,7 +290,7 @@ impl<D: Device> Session<D> {
         self.outgoing.lock().expect("no panic under this lock")
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, Left<D>> {
         self.left.lock().expect("no panic under this lock")
     }
 
@@ -336,8 +357,19 @@ impl<D: Device> Session<D> {
         let mut left = self.left();
         left.closed = true;
         let reads = std::mem::take(&mut left.reads);
+        let ran = std::mem::take(&mut left.ran);
         drop(left);
-        drop(reads);
+        drop((reads, ran));
+    }
+
+    /// A launch that called back has ended. Its outputs get their names before anything is done that
+    /// the job asks for from now on, because it is told of the end only after this.
+    pub(super) fn leave_ran(&self, ran: Ran<D>) {
+        self.left().ran.push(ran);
+    }
+
+    pub(super) fn take_ran(&self) -> Vec<Ran<D>> {
+        std::mem::take(&mut self.left().ran)
     }
 
     pub(super) fn launch_started(&self, operation: u64) {
@@ -433,7 +465,7 @@ impl<D: Device> Session<D> {
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
+pub(super) fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(duration.subsec_nanos()),

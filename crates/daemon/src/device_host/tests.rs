@@ -72,6 +72,7 @@ impl Fixture {
             host_bytes: None,
             session_bytes_max: None,
             user_bytes_max: None,
+            callback_seconds: 60,
             cache_dir: cache.path().to_owned(),
             cache_disk_bytes: 1 << 20,
             cache_memory_programs: 16,
@@ -106,6 +107,8 @@ impl Fixture {
             programs,
             pages: Pool::new(1 << 20),
             session_bytes_max: None,
+            callback_limit: DEADLINE,
+            launchers: super::callbacks::Launchers::default(),
             supervisor,
         });
         host.start_threads().expect("a thread");

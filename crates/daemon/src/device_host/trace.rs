@@ -36,6 +36,8 @@ const NAME_CHARS: usize = 64;
 pub(super) struct Recorder {
     ring: Ring,
     lanes: Vec<InLane>,
+    /// Iterations that wait for a callback of their jobs.
+    away: Vec<Iteration>,
     open: BTreeMap<SessionId, Open>,
     /// Oldest first.
     ended: VecDeque<Card>,
@@ -98,6 +100,7 @@ impl Recorder {
         Self {
             ring: Ring::new(records),
             lanes: Vec::new(),
+            away: Vec::new(),
             open: BTreeMap::new(),
             ended: VecDeque::new(),
             programs: VecDeque::new(),
@@ -158,6 +161,8 @@ impl Recorder {
             Event::Ready { session, demand } => self.asked(now, session, &demand, engine),
             Event::Ran { session } => self.ran(now, session),
             Event::DidNotRun { session } => self.did_not_run(session),
+            Event::CallbackBegan { session } => self.called_back(now, session),
+            Event::CallbackEnded { session } => self.went_on(now, session),
             Event::Withdrew { session } => self.gave_up(now, session, engine),
             Event::PagedOut { session, bytes, .. } => self.left(now, session, bytes),
             Event::Paused { session } => {
@@ -247,6 +252,38 @@ impl Recorder {
         });
         if let Some(iteration) = ended {
             self.ring.push(Record::Iteration(iteration));
+        }
+    }
+
+    /// The iteration's time so far is shown as one of its own; it goes on after its callback.
+    fn called_back(&mut self, now: Time, session: SessionId) {
+        let left = self.lanes.iter_mut().find_map(|lane| {
+            let at = lane.handed.iter().rposition(|i| i.session == session)?;
+            lane.handed.remove(at)
+        });
+        if let Some(iteration) = left {
+            self.ring.push(Record::Iteration(Iteration {
+                runs: false,
+                ended: now,
+                ..iteration
+            }));
+            self.away.push(iteration);
+        }
+    }
+
+    fn went_on(&mut self, now: Time, session: SessionId) {
+        let back = self.away.iter().rposition(|i| i.session == session);
+        if let Some(at) = back {
+            let iteration = self.away.remove(at);
+            self.lanes[iteration.lane.0 as usize]
+                .handed
+                .push_back(Iteration {
+                    ready: now,
+                    started: now,
+                    began: now,
+                    memory: Duration(0),
+                    ..iteration
+                });
         }
     }
 

@@ -5,8 +5,9 @@
 //! ```
 //!
 //! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
-//! it needs besides its arrays, `hidden` what it needs beyond what is told, and `fail` is `compile`, `launch`, `async` or `none`. All but
-//! `name` may be left out.
+//! it needs besides its arrays, `hidden` what it needs beyond what is told, `callbacks` how often it
+//! calls its job before it runs, and `fail` is `compile`, `launch`, `async` or `none`. All but `name`
+//! may be left out.
 
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub(super) struct Script {
     pub(super) scratch_bytes: u64,
     /// Scratch that the compiler does not tell.
     pub(super) hidden_bytes: u64,
+    /// Calls without operands or results.
+    pub(super) callbacks: u64,
     pub(super) fail: Fail,
 }
 
@@ -69,6 +72,7 @@ impl Script {
             duration: Duration::ZERO,
             scratch_bytes: 0,
             hidden_bytes: 0,
+            callbacks: 0,
             fail: Fail::Never,
         };
         for clause in text
@@ -97,6 +101,7 @@ impl Script {
                 }
                 "ms" => script.duration = Duration::from_millis(number()?),
                 "scratch" => script.scratch_bytes = number()?,
+                "callbacks" => script.callbacks = number()?,
                 "hidden" => script.hidden_bytes = number()?,
                 "fail" => {
                     script.fail = match value {
@@ -167,6 +172,7 @@ impl Script {
             cost: vec![("flops".to_owned(), Value::Float(0.0))],
             optimized_program: Vec::new(),
             output_memory_kinds: None,
+            calls_back: self.callbacks > 0,
         })
     }
 }

@@ -57,6 +57,7 @@ impl Scene {
         let kind = Kind::Launch {
             scratch_bytes: 10,
             program: Program(7),
+            calls_back: false,
         };
         self.ask(ms, session, kind, new_bytes)
     }
