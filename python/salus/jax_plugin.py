@@ -232,6 +232,7 @@ class _Array(ctypes.Structure):
 class _Request(ctypes.Structure):
     _fields_ = [
         ("callable", ctypes.py_object),
+        ("buffers", ctypes.c_bool),
         ("num_operands", ctypes.c_size_t),
         ("operands", ctypes.POINTER(_Array)),
         ("num_results", ctypes.c_size_t),
@@ -264,10 +265,16 @@ def _run_callbacks_of(path: str) -> None:
 def _run_callback(request) -> None:
     request = request.contents
     try:
-        operands = [_operand(request.operands[i]) for i in range(request.num_operands)]
-        results = request.callable(*operands)
-        for index in range(request.num_results):
-            _put_result(request.results[index], results[index])
+        arrays = [request.operands[i] for i in range(request.num_operands)]
+        results = [request.results[i] for i in range(request.num_results)]
+        if request.buffers:
+            buffers = [_Buffer(array, writeable=False) for array in arrays]
+            buffers += [_Buffer(array, writeable=True) for array in results]
+            request.callable(_BufferContext(), *buffers)
+        else:
+            returned = request.callable(*map(_operand, arrays))
+            for array, value in zip(results, returned, strict=True):
+                _put_result(array, value)
     except BaseException as error:
         text = "".join(traceback.format_exception(error)).encode(errors="replace")
         request.fail(request.context, text, len(text))
@@ -296,6 +303,49 @@ def _operand(array: _Array):
         value = parts.ravel()[: math.prod(shape)].view(dtype).reshape(shape)
     value.flags.writeable = False
     return value
+
+
+class _Buffer:
+    """What `jax.experimental.buffer_callback` gives to its function, over shared memory."""
+
+    def __init__(self, array: _Array, writeable: bool):
+        memory = (ctypes.c_ubyte * array.bytes).from_address(array.data)
+        shape = tuple(array.dims[: array.rank])
+        if array.element_type in _BITS:
+            raise TypeError("elements of less than a byte cannot be given to a buffer callback")
+        self._array = np.frombuffer(memory, _dtype(array.element_type)).reshape(shape)
+        self._array.flags.writeable = writeable
+
+    shape = property(lambda self: self._array.shape)
+    dtype = property(lambda self: self._array.dtype)
+    ndim = property(lambda self: self._array.ndim)
+    writeable = property(lambda self: self._array.flags.writeable)
+
+    def __array__(self, dtype=None, copy=None):
+        if dtype is not None and np.dtype(dtype) != self.dtype:
+            return self._array.astype(dtype)
+        return self._array.copy() if copy else self._array
+
+    def __dlpack__(self, **options):
+        # Where numpy lends no memory that must not be written, a copy serves.
+        return (self._array if self.writeable else self._array.copy()).__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+class _BufferContext:
+    """The first argument of such a function; there is no stream on a CPU device."""
+
+    @property
+    def stage(self):
+        from jax.experimental.buffer_callback import ExecutionStage
+
+        return ExecutionStage.EXECUTE
+
+    @property
+    def stream(self):
+        raise jax.errors.JaxRuntimeError("XLA FFI GPU context is not available")
 
 
 def _put_result(array: _Array, value) -> None:

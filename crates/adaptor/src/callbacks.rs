@@ -123,6 +123,8 @@ pub(crate) fn given(context: Option<&ExecuteContext>, program: &Program) -> Resu
 #[repr(C)]
 pub(crate) struct Request {
     callable: *mut c_void,
+    /// The function fills the results itself instead of returning them.
+    buffers: bool,
     num_operands: usize,
     operands: *const Array,
     num_results: usize,
@@ -162,7 +164,7 @@ unsafe extern "C" fn fail(context: *mut c_void, text: *const c_char, size: usize
 }
 
 /// Has Python run a callable.
-fn run(callable: *mut c_void, operands: &[Array], results: &[Array]) -> Result<()> {
+fn run(callable: *mut c_void, buffers: bool, operands: &[Array], results: &[Array]) -> Result<()> {
     let runner = RUNNER.load(Ordering::Acquire);
     if runner.is_null() {
         return Err(unimplemented(
@@ -175,6 +177,7 @@ fn run(callable: *mut c_void, operands: &[Array], results: &[Array]) -> Result<(
     let failed = Mutex::new(None::<String>);
     let request = Request {
         callable,
+        buffers,
         num_operands: operands.len(),
         operands: operands.as_ptr(),
         num_results: results.len(),
@@ -187,10 +190,13 @@ fn run(callable: *mut c_void, operands: &[Array], results: &[Array]) -> Result<(
     match lock(&failed).take() {
         None => Ok(()),
         // In the words of JAX's own CPU backend, which people and tests look for.
-        Some(text) => Err(internal(format!(
-            "CpuCallback error calling callback: {}",
-            shortened(text)
-        ))),
+        Some(text) => {
+            let what = match buffers {
+                true => "Error when calling buffer callback",
+                false => "CpuCallback error calling callback",
+            };
+            Err(internal(format!("{what}: {}", shortened(text))))
+        }
     }
 }
 
@@ -271,7 +277,7 @@ impl Channel {
         let callable = *callable.ok_or_else(|| stranger(call))?;
         let operands = self.arrays(&call.operands)?;
         let results = self.arrays(&call.results)?;
-        run(callable, &operands, &results)
+        run(callable, call.buffers, &operands, &results)
     }
 
     fn arrays(&self, told: &[CallbackArray]) -> Result<Vec<Array>> {

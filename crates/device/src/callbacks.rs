@@ -31,12 +31,21 @@ use crate::pjrt::PjrtArray;
 use crate::transfer::Transfers;
 use crate::{Error, HostMemory, HostTarget, ReadForm, Shape};
 
-/// The custom calls by which JAX calls Python on platform `cpu`.
-pub(crate) const TARGETS: &[&str] = &[
-    "xla_ffi_python_cpu_callback",
-    "xla_ffi_partitioned_python_cpu_callback",
-    "xla_buffer_python_cpu_callback",
+/// The custom calls by which JAX calls Python on platform `cpu`, and how.
+pub(crate) const TARGETS: &[(&str, Style)] = &[
+    ("xla_ffi_python_cpu_callback", Style::Values),
+    ("xla_ffi_partitioned_python_cpu_callback", Style::Values),
+    ("xla_buffer_python_cpu_callback", Style::Buffers),
 ];
+
+/// What the job's function is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Style {
+    /// The operands; it returns the results.
+    Values,
+    /// The operands and the memory of the results, which it fills (`jax.experimental.buffer_callback`).
+    Buffers,
+}
 
 /// The platform under which the CPU plugin looks handlers up.
 const PLATFORM: &str = "Host";
@@ -47,6 +56,7 @@ pub trait Callbacks: Send + Sync {
     fn call(
         &self,
         callback: u64,
+        style: Style,
         operands: &[CallArray<'_>],
         results: &[CallArray<'_>],
     ) -> Result<(), Error>;
@@ -82,15 +92,31 @@ static USER_TYPE: OnceLock<Result<UserType, Error>> = OnceLock::new();
 pub(crate) fn register(client: &Client) -> Option<Result<(), Error>> {
     let ffi = client.ffi()?;
     let registered = USER_TYPE.get_or_init(|| {
-        for target in TARGETS {
-            ffi.register(target, PLATFORM, call_back).map_err(vendor)?;
+        for (target, style) in TARGETS {
+            let handler = match style {
+                Style::Values => call_with_values,
+                Style::Buffers => call_with_buffers,
+            };
+            ffi.register(target, PLATFORM, handler).map_err(vendor)?;
         }
         ffi.register_type("salus.Launched").map_err(vendor)
     });
     Some(registered.clone().map(|_| ()))
 }
 
-unsafe extern "C" fn call_back(frame: *mut XLA_FFI_CallFrame) -> *mut XLA_FFI_Error {
+unsafe extern "C" fn call_with_values(frame: *mut XLA_FFI_CallFrame) -> *mut XLA_FFI_Error {
+    // SAFETY: called by the plugin with a frame of its own.
+    unsafe { call_back(frame, Style::Values) }
+}
+
+unsafe extern "C" fn call_with_buffers(frame: *mut XLA_FFI_CallFrame) -> *mut XLA_FFI_Error {
+    // SAFETY: as above.
+    unsafe { call_back(frame, Style::Buffers) }
+}
+
+/// # Safety
+/// `frame` is what the plugin gave to a handler.
+unsafe fn call_back(frame: *mut XLA_FFI_CallFrame, style: Style) -> *mut XLA_FFI_Error {
     let body = |call: &salus_pjrt::Call<'_>| {
         let failed = |error: Error| salus_pjrt::Error::new(error.code, error.message);
         let launched = match USER_TYPE.get() {
@@ -107,14 +133,14 @@ unsafe extern "C" fn call_back(frame: *mut XLA_FFI_CallFrame) -> *mut XLA_FFI_Er
         let (operands, results) = (call.operands()?, call.results()?);
         let outcome = arrays(&operands).and_then(|operands| {
             let results = arrays(&results)?;
-            launched.callbacks.call(index, &operands, &results)
+            launched.callbacks.call(index, style, &operands, &results)
         });
         outcome.map_err(|error| {
             let _ = launched.failed.set(error.clone());
             failed(error)
         })
     };
-    // SAFETY: called by the plugin with a frame of its own.
+    // SAFETY: the caller's promise.
     unsafe { handle(frame, body) }
 }
 

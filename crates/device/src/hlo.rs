@@ -61,7 +61,7 @@ fn calls_back(message: &[u8]) -> Result<bool, Malformed> {
             if let (28, target) = field?
                 && TARGETS
                     .iter()
-                    .any(|name| target.bytes() == Ok(name.as_bytes()))
+                    .any(|(name, _)| target.bytes() == Ok(name.as_bytes()))
             {
                 return Ok(true);
             }

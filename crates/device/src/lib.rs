@@ -26,7 +26,7 @@ mod scripted;
 mod signature;
 mod transfer;
 
-pub use callbacks::{CallArray, Callbacks, Lent};
+pub use callbacks::{CallArray, Callbacks, Lent, Style};
 pub use element::{host_bytes, is_sub_byte, is_taken_for};
 pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};

@@ -28,7 +28,7 @@ use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
 use crate::layout;
 use crate::{
     Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, Memory,
-    MemoryUse, ReadForm, Shape, Source,
+    MemoryUse, ReadForm, Shape, Source, Style,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -299,7 +299,7 @@ impl Device for ScriptedDevice {
         callbacks: Arc<dyn Callbacks>,
     ) -> Result<Vec<ScriptedArray>, Error> {
         for callback in 0..program.script.callbacks {
-            callbacks.call(callback, &[], &[])?;
+            callbacks.call(callback, Style::Values, &[], &[])?;
         }
         let (sender, ended) = std::sync::mpsc::channel();
         let done = Box::new(move |result| drop(sender.send(result)));

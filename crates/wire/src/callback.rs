@@ -26,6 +26,8 @@ wire_struct! {
         operation: u64,
         /// Among those that the job gave with its launch.
         callback: u64,
+        /// The function fills the results itself instead of returning them.
+        buffers: bool,
         operands: Vec<CallbackArray> = limits::CALLBACK_ARRAYS,
         results: Vec<CallbackArray> = limits::CALLBACK_ARRAYS,
     }
@@ -33,6 +35,7 @@ wire_struct! {
     /// Results are in place, or why there are none.
     CallbackReturn { error: Option<Error> }
 
-    /// An operand or a result: dense, row-major, elements of less than a byte packed.
+    /// An operand or a result: dense, row-major, elements of less than a byte packed. A result may
+    /// lie where an operand lies.
     CallbackArray { shape: Shape, offset: u64, bytes: u64 }
 }

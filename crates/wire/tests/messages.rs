@@ -1,15 +1,16 @@
 //! Every message survives the wire, and no bytes make decoding panic or allocate without reason.
 
 use salus_wire::{
-    Adopt, ArrayFailed, AskTrace, AskUsage, Await, Change, Changed, Command, Compile, CompileError,
-    CompileFailed, CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined,
-    CompilerWanted, Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute,
-    Failed, Fetch, Fetched, Form, FromCompiler, FromHost, FromService, Header, Hello, Memory,
+    Adopt, ArrayFailed, AskTrace, AskUsage, Await, CallbackArray, CallbackCall, CallbackChannel,
+    CallbackMemory, CallbackReturn, Change, Changed, Command, Compile, CompileError, CompileFailed,
+    CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined, CompilerWanted,
+    Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute, Failed, Fetch,
+    Fetched, Form, FromCallbacks, FromCompiler, FromHost, FromService, Header, Hello, Memory,
     MemoryStats, Message, Ordered, Output, Priority, Reader, RecordedIteration, RecordedMemory,
     RecordedMove, RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait, Recording, Refused,
     Region, Released, Report, Reported, Request, Segment, SegmentGone, Shape, Signature,
-    StoredProgram, Terms, ToCompiler, ToHost, ToService, Token, TokenError, Traced, Up, Upload,
-    Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
+    StoredProgram, Terms, ToCallbacks, ToCompiler, ToHost, ToService, Token, TokenError, Traced,
+    Up, Upload, Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
 };
 
 fn error() -> Error {
@@ -88,6 +89,7 @@ fn signature() -> Signature {
         cost: vec![("flops".into(), Value::Float(2.0))],
         optimized_program: vec![0; 100],
         output_memory_kinds: Some(vec!["device".into()]),
+        calls_back: true,
     }
 }
 
@@ -275,6 +277,28 @@ fn messages_to_jobs() {
         bytes: 2,
         peak_bytes: 3,
         limit_bytes: 4,
+    });
+}
+
+#[test]
+fn messages_of_callbacks() {
+    check::<FromService>(CallbackChannel { channel: 3 });
+    let array = CallbackArray {
+        shape: shape(),
+        offset: 64,
+        bytes: 1 << 20,
+    };
+    check::<ToCallbacks>(CallbackMemory { bytes: 1 << 16 });
+    check::<ToCallbacks>(CallbackCall {
+        operation: 7,
+        callback: 1,
+        buffers: true,
+        operands: vec![array.clone(), array.clone()],
+        results: vec![array],
+    });
+    check::<FromCallbacks>(CallbackReturn { error: None });
+    check::<FromCallbacks>(CallbackReturn {
+        error: Some(error()),
     });
 }
 

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use salus_channel::{Inbox, Segment, send_all};
-use salus_device::{CallArray, Callbacks, Device, Shape};
+use salus_device::{CallArray, Callbacks, Device, Shape, Style};
 use salus_engine::Event;
 use salus_wire::{
     CallbackArray, CallbackCall, CallbackChannel, CallbackMemory, Error, FromCallbacks,
@@ -138,6 +138,7 @@ impl<D: Device> Callbacks for Calls<D> {
     fn call(
         &self,
         callback: u64,
+        style: Style,
         operands: &[CallArray<'_>],
         results: &[CallArray<'_>],
     ) -> Result<(), Error> {
@@ -148,7 +149,12 @@ impl<D: Device> Callbacks for Calls<D> {
         };
         session.host.scheduling.tell(began, None);
         let outcome = session.channels.take(session).and_then(|mut channel| {
-            let called = channel.call(self.operation, callback, operands, results, limit);
+            let who = Callee {
+                operation: self.operation,
+                callback,
+                style,
+            };
+            let called = channel.call(&who, operands, results, limit);
             match &called {
                 // What the function raised is an answer, too.
                 Ok(_) => session.channels.give_back(channel),
@@ -164,12 +170,18 @@ impl<D: Device> Callbacks for Calls<D> {
     }
 }
 
+/// What is called.
+struct Callee {
+    operation: u64,
+    callback: u64,
+    style: Style,
+}
+
 impl Channel {
     /// The outer error is the channel's, the inner one the function's.
     fn call(
         &mut self,
-        operation: u64,
-        callback: u64,
+        callee: &Callee,
         operands: &[CallArray<'_>],
         results: &[CallArray<'_>],
         limit: Duration,
@@ -187,8 +199,10 @@ impl Channel {
             });
         }
         let mut end = 0;
-        let told_operands = lay_out(operands, &mut end);
-        let told_results = lay_out(results, &mut end);
+        let told_operands = lay_out(operands, &[], &mut end);
+        let lies_there = operands.iter().zip(&told_operands);
+        let lies_there: Vec<_> = lies_there.map(|(array, told)| (array.data, told)).collect();
+        let told_results = lay_out(results, &lies_there, &mut end);
         let memory = self.memory(end)?;
         for (told, operand) in told_operands.iter().zip(operands) {
             if let Some(to) = memory.range(told.offset, told.bytes) {
@@ -197,9 +211,10 @@ impl Channel {
             }
         }
         let call = CallbackCall {
-            operation,
-            callback,
-            operands: told_operands,
+            operation: callee.operation,
+            callback: callee.callback,
+            buffers: callee.style == Style::Buffers,
+            operands: told_operands.clone(),
             results: told_results.clone(),
         };
         let sent = send_all(&*self.socket, &ToCallbacks::from(call), None);
@@ -281,11 +296,25 @@ impl Channel {
     }
 }
 
-/// Gives each array its place behind `end`, and moves that.
-fn lay_out(arrays: &[CallArray<'_>], end: &mut u64) -> Vec<CallbackArray> {
+/// Gives each array its place behind `end`, and moves that; an array that lies where one of `others`
+/// does has the same place.
+fn lay_out(
+    arrays: &[CallArray<'_>],
+    others: &[(*mut u8, &CallbackArray)],
+    end: &mut u64,
+) -> Vec<CallbackArray> {
     let place = |array: &CallArray<'_>| {
-        let offset = end.next_multiple_of(ALIGNMENT);
-        *end = offset + array.bytes as u64;
+        let same = |(data, told): &&(*mut u8, &CallbackArray)| {
+            *data == array.data && told.bytes == array.bytes as u64 && array.bytes > 0
+        };
+        let offset = match others.iter().find(same) {
+            Some((_, told)) => told.offset,
+            None => {
+                let offset = end.next_multiple_of(ALIGNMENT);
+                *end = offset + array.bytes as u64;
+                offset
+            }
+        };
         CallbackArray {
             shape: Shape {
                 element_type: array.element_type,
