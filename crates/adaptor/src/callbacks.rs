@@ -219,21 +219,30 @@ fn shortened(text: String) -> String {
 pub(crate) fn start(given: Arc<Given>, socket: OwnedFd) -> std::result::Result<(), String> {
     let socket = UnixStream::from(socket);
     fork::close_in_children(socket.as_fd());
-    let number = socket.as_raw_fd();
-    let started = dispatch::spawn("salus-callback", move || {
-        let mut channel = Channel {
-            given,
-            socket,
-            inbox: Inbox::default(),
-            memory: None,
-        };
-        // Its end says all: the service has ended the launch that called.
-        let _ = channel.serve();
-        fork::forget(number);
+    let channel = Box::new(Channel {
+        given,
+        socket,
+        inbox: Inbox::default(),
+        memory: None,
     });
-    started
-        .map(|_| ())
+    dispatch::spawn_for_python(serve, Box::into_raw(channel).cast())
         .map_err(|e| format!("no thread could be started for a callback: {e}"))
+}
+
+/// A channel's thread. Python ends it in the middle of a function if the process ends meanwhile, by
+/// unwinding: so nothing here catches, and whatever owns something gives it back when it is dropped.
+unsafe extern "C-unwind" fn serve(channel: *mut c_void) -> *mut c_void {
+    // SAFETY: the box that `start` made, handed over once.
+    let mut channel = unsafe { Box::from_raw(channel.cast::<Channel>()) };
+    // Its end says all: the service has ended the launch that called.
+    let _ = channel.serve();
+    std::ptr::null_mut()
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        fork::forget(self.socket.as_raw_fd());
+    }
 }
 
 struct Channel {

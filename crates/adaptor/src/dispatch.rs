@@ -10,6 +10,7 @@
 #![expect(unsafe_code, reason = "pthread_sigmask has no safe wrapper here")]
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,34 +72,54 @@ impl Drop for Telling {
 
 /// Starts the thread; `ended` is dropped when it ends.
 pub(crate) fn start(session: Arc<Session>, ended: Sender<()>) -> io::Result<JoinHandle<()>> {
-    spawn("salus-dispatch", move || {
-        let _ended = ended;
-        let dispatcher = Dispatcher {
-            session: Arc::clone(&session),
-            changes: 0,
-            last_rider: None,
-            patience: PATIENCE_MIN,
-        };
-        if catch_unwind(AssertUnwindSafe(|| dispatcher.run())).is_err() {
-            // A job must not hang because we have a bug.
-            session.lose("Salus has a bug: the thread that listens to it panicked");
-        }
-    })
-}
-
-/// A thread that handles no signal of the process.
-pub(crate) fn spawn(
-    name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> io::Result<JoinHandle<()>> {
     // A new thread inherits the mask: signals of the process stay with the user's threads.
     let old = SignalMask::block_all();
     let thread = std::thread::Builder::new()
-        .name(name.into())
+        .name("salus-dispatch".into())
         .stack_size(STACK_BYTES)
-        .spawn(body);
+        .spawn(move || {
+            let _ended = ended;
+            let dispatcher = Dispatcher {
+                session: Arc::clone(&session),
+                changes: 0,
+                last_rider: None,
+                patience: PATIENCE_MIN,
+            };
+            if catch_unwind(AssertUnwindSafe(|| dispatcher.run())).is_err() {
+                // A job must not hang because we have a bug.
+                session.lose("Salus has a bug: the thread that listens to it panicked");
+            }
+        });
     old.restore();
     thread
+}
+
+/// A thread that runs functions of Python, detached. When the process ends, Python unwinds such a thread
+/// to its start; the standard library's threads would catch that, and the C library then aborts the
+/// process.
+pub(crate) fn spawn_for_python(
+    start: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
+    argument: *mut c_void,
+) -> io::Result<()> {
+    let old = SignalMask::block_all();
+    // SAFETY: the attributes are made, used and destroyed here; both kinds of function are called
+    // alike, and the C library lets a thread unwind out of its start.
+    let failed = unsafe {
+        let mut attributes = std::mem::zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK_BYTES);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        let start: extern "C" fn(*mut c_void) -> *mut c_void = std::mem::transmute(start);
+        let mut thread = std::mem::zeroed();
+        let failed = libc::pthread_create(&raw mut thread, &attributes, start, argument);
+        libc::pthread_attr_destroy(&raw mut attributes);
+        failed
+    };
+    old.restore();
+    match failed {
+        0 => Ok(()),
+        number => Err(io::Error::from_raw_os_error(number)),
+    }
 }
 
 /// A `sigset_t`, which is 1024 bits in the C libraries of Linux.
