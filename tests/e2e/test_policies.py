@@ -1,9 +1,11 @@
 """Who runs next: the policies with real jobs, and changing them while they run."""
 
 import json
+import time
 
 import pytest
-from harness import SCRIPTS, Job, python, run, wait_for
+from decisions import Requests, fair_contradiction, iterations
+from harness import DEADLINE_SECONDS, SCRIPTS, Job, python, run, wait_for
 
 LOOP = SCRIPTS / "policies" / "loop.py"
 HOLDER = SCRIPTS / "memory" / "holder.py"
@@ -20,21 +22,25 @@ def session(daemon, job):
     return wait_for(lambda: daemon.session_of(job.pid), f"the session of {job.pid}")
 
 
-def device_times(daemon, jobs):
-    by_pid = {s["pid"]: s["device_time_ms"] for s in daemon.sessions()}
-    return [by_pid[job.pid] for job in jobs]
+def by_job(daemon, jobs, values):
+    """The values by the jobs' sessions."""
+    return {session(daemon, job)["id"]: value for job, value in zip(jobs, values)}
 
 
-def shares_after(daemon, jobs, milliseconds):
-    """Each job's part of the next so many milliseconds of device time."""
-    before = device_times(daemon, jobs)
+def assert_fair(daemon, weights, since=0):
+    """The engine's choices follow these weights. Returns when the last of them was.
 
-    def enough():
-        used = [b - a for a, b in zip(before, device_times(daemon, jobs))]
-        return used if sum(used) >= milliseconds else None
+    Waits until they would contradict every other: each weight a quarter larger than it is.
+    """
+    others = [{**weights, number: 1.25 * weight} for number, weight in weights.items()]
 
-    used = wait_for(enough, f"{milliseconds} ms of device time")
-    return [time / sum(used) for time in used]
+    def telling():
+        found = iterations(daemon)
+        return all(fair_contradiction(found, other, since) for other in others) and found
+
+    found = wait_for(telling, f"choices that tell {weights} from other weights", DEADLINE_SECONDS)
+    assert fair_contradiction(found, weights, since) is None
+    return found[-1].handed
 
 
 @pytest.mark.parametrize("weights", [(1, 1, 1), (3, 2, 1)])
@@ -42,39 +48,38 @@ def test_fair_shares_follow_the_weights(make_daemon, sandbox, weights):
     daemon = make_daemon(options=["--policy", "fair"])
     # Iterations of different lengths: shares are of time, not of turns.
     sizes = (512, 640, 384)
-    jobs = [start(sandbox, daemon, "--size", s, weight=w) for s, w in zip(sizes, weights)]
+    jobs = [
+        start(sandbox, daemon, "--size", size, "--read-every", 0, weight=weight)
+        for size, weight in zip(sizes, weights)
+    ]
     for job in jobs:
         job.wait_for_line("ready")
-    shares = shares_after(daemon, jobs, 3000)
-    for share, weight in zip(shares, weights):
-        assert abs(share - weight / sum(weights)) < 0.03, (shares, weights)
+    assert_fair(daemon, by_job(daemon, jobs, weights))
     # And they follow when a weight is changed.
     daemon.command("job", str(session(daemon, jobs[0])["id"]), "weight", "2").ok()
-    changed = (2, *weights[1:])
-    shares = shares_after(daemon, jobs, 3000)
-    for share, weight in zip(shares, changed):
-        assert abs(share - weight / sum(changed)) < 0.03, (shares, changed)
+    changed = iterations(daemon)[-1].handed
+    assert_fair(daemon, by_job(daemon, jobs, (2, *weights[1:])), since=changed)
+    for job in jobs:
+        job.kill()
 
 
 def test_a_higher_class_runs_at_the_next_boundary(make_daemon, sandbox):
-    alone = run(sandbox, python(LOOP, "--steps", 3000), sandbox.direct()).ok().stdout
     daemon = make_daemon(options=["--policy", "priority"])
-    long = start(sandbox, daemon, "--steps", 3000)
+    long = start(sandbox, daemon)
     long.wait_for_line("ready")
     short = start(sandbox, daemon, "--steps", 400, "--size", 256, "--read-every", 1, priority="high")
-
-    def both():
-        by_pid = {s["pid"]: s for s in daemon.sessions()}
-        high, low = by_pid.get(short.pid), by_pid[long.pid]
-        return high and high["iterations"] > 100 and (high, low)
-
-    high, low = wait_for(both, "the short one runs beside the long one")
+    high, low = session(daemon, short), session(daemon, long)
     assert (high["priority"], low["priority"]) == ("high", "normal")
-    # It waited for at most one iteration of the other at each boundary.
-    iteration = low["device_time_ms"] / low["iterations"]
-    assert high["times"]["turn_ms"] / high["iterations"] <= 1.5 * iteration
     short.result().ok()
-    assert long.result().ok().stdout == alone
+    found = iterations(daemon)
+    long.kill()
+    of_high, of_low = Requests(found, high["id"]), Requests(found, low["id"])
+    opened = of_high.all[0].ready
+    assert not [i for i in of_low.all if of_high.waits_at(i.handed)], "it was passed over"
+    # Nor was anything handed over early that would then be before it.
+    waits = [of_low.in_flight_at(i.ready) for i in of_high.all if i.ready > opened]
+    assert max(map(len, waits)) <= 1, "it waited for more than one iteration"
+    assert any(waits), "it never met the other"
 
 
 def test_a_paused_job_stands_still_gives_its_memory_and_goes_on(make_daemon, sandbox):
@@ -160,21 +165,38 @@ def test_what_earlier_runs_took_is_remembered(daemon, sandbox):
 
 
 def test_an_account_adds_up(daemon, sandbox):
-    jobs = [start(sandbox, daemon) for _ in range(2)]
-    for job in jobs:
-        job.wait_for_line("ready")
-    one = session(daemon, jobs[0])
-    wait_for(lambda: session(daemon, jobs[0])["iterations"] > one["iterations"] + 50, "it runs")
-    shown = json.loads(daemon.command("explain", str(one["id"]), "-o", "json").ok().stdout)
-    times = shown["times"]
-    assert times["running_ms"] == pytest.approx(shown["device_time_ms"], rel=0.1)
-    assert times["turn_ms"] > 0
-    assert times["compile_ms"] > 0
-    text = daemon.command("explain", str(one["id"])).ok().stdout
+    job = start(sandbox, daemon)
+    job.wait_for_line("ready")
+    number = str(session(daemon, job)["id"])
+
+    def explain():
+        """The session as it is shown, and between which times that was."""
+        before = time.monotonic()
+        shown = json.loads(daemon.command("explain", number, "-o", "json").ok().stdout)
+        return shown, before, time.monotonic()
+
+    first, asked, answered = explain()
+    wait_for(lambda: session(daemon, job)["iterations"] > first["iterations"] + 50, "it runs")
+    # Alone, it ran whenever the device worked. Of an iteration that still runs, only one of the two
+    # times has its part.
+    daemon.command("job", number, "pause").ok()
+    wait_for(lambda: session(daemon, job)["state"] == "paused", "nothing of it runs")
+    alone = session(daemon, job)
+    assert alone["times"]["running_ms"] == pytest.approx(alone["device_time_ms"], abs=0.001)
+    assert alone["times"]["compile_ms"] > 0
+    daemon.command("job", number, "resume").ok()
+
+    other = start(sandbox, daemon)
+    wait_for(lambda: session(daemon, job)["times"]["turn_ms"] > 0, "it waits for the other")
+    text = daemon.command("explain", number).ok().stdout
     assert "the device worked for it" in text
     assert "others were before it, by the policy" in text
-    for job in jobs:
-        job.kill()
+    # It was always in exactly one state, so the times have grown as the clock did.
+    last, asked_again, answered_again = explain()
+    grown = (sum(last["times"].values()) - sum(first["times"].values())) / 1000
+    assert asked_again - answered <= grown <= answered_again - asked
+    for each in (job, other):
+        each.kill()
 
 
 @pytest.mark.parametrize(

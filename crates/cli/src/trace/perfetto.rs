@@ -50,9 +50,15 @@ impl Trace {
             for run in runs {
                 let i = &run.whole;
                 let waited = i.began_ns.saturating_sub(i.ready_ns) / 1000;
+                // On the trace's own axis, as `ts` is: who was ready when another was chosen.
+                let (ready, handed) = (
+                    self.microseconds(i.ready_ns),
+                    self.microseconds(i.started_ns),
+                );
                 let mut args = json!({
                     "program": run.program, "session": i.session, "waited_us": waited,
                     "waited_for_memory_us": i.memory_ns / 1000,
+                    "ready_us": ready, "handed_us": handed,
                 });
                 if i.runs {
                     args["still_runs"] = json!(true);
@@ -239,7 +245,7 @@ mod tests {
                 "ph": "X", "pid": 1, "tid": 100, "ts": 30_000, "dur": 20_000,
                 "name": "train.py #2", "args": {
                     "program": "jit_step", "session": 2, "waited_us": 25_000,
-                    "waited_for_memory_us": 5_000,
+                    "waited_for_memory_us": 5_000, "ready_us": 5_000, "handed_us": 20_000,
                 },
             }))
         );

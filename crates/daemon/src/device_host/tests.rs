@@ -511,29 +511,20 @@ fn sessions_take_turns_whoever_asks_faster() {
     modest.execute(1, 1, &[1], 10);
     fixture.until(|| fixture.waiting() == 2);
     // Whatever was granted may not have reached the device yet, so time moves until it has.
-    let iterations = |fixture: &Fixture| {
-        let mut each = Vec::new();
-        fixture
-            .host
-            .scheduling
-            .each(|_, account, _, _| each.push(account.iterations));
-        each
-    };
     fixture.until(|| {
         fixture.host.device.advance(Duration::from_millis(5));
-        iterations(&fixture)[1] == 1
+        fixture.sum(|account| account.iterations) == 21
     });
-    let greedy_had = iterations(&fixture)[0];
-    assert!(
-        greedy_had < 10,
-        "{greedy_had} of 20 before the other's first"
-    );
     modest.ended(1).expect("it had its turn");
-    fixture.until(|| {
-        fixture.host.device.advance(Duration::from_millis(5));
-        iterations(&fixture)[0] == 20
-    });
     greedy.ended(20).expect("all of it ran");
+    // When a granted iteration runs is up to its thread; whom the engine chose is not.
+    let copied = fixture.host.scheduling.recorded();
+    let recording = copied.recording(salus_device::Device::description(&*fixture.host.device), 0);
+    let (of_greedy, of_modest): (Vec<_>, Vec<_>) =
+        recording.iterations.iter().partition(|i| i.session == 1);
+    let waited = of_modest[0].ready_ns..of_modest[0].started_ns;
+    let before = of_greedy.iter().filter(|i| waited.contains(&i.started_ns));
+    assert!(before.count() <= 1, "{of_greedy:?} before {of_modest:?}");
 }
 
 #[test]
@@ -827,15 +818,21 @@ fn a_trace_tells_who_ran_when_and_what_moved() {
             job
         })
     });
-    let jobs = trained.map(|thread| thread.join().expect("it trains"));
+    let mut jobs = trained.map(|thread| thread.join().expect("it trains"));
+    // On a busy machine the one may have been done before the other began. One of them has left by
+    // now, and comes back for another step.
+    for job in &mut jobs {
+        job.execute(11, 1, &[20], 21);
+        job.ended(11).expect("it ran");
+    }
     // The end of the last iteration is told to its job first.
-    fixture.until(|| fixture.sum(|account| account.iterations) == 20);
+    fixture.until(|| fixture.sum(|account| account.iterations) == 22);
     let copied = fixture.host.scheduling.recorded();
     let recording = copied.recording(salus_device::Device::description(&*fixture.host.device), 0);
     let names: Vec<_> = recording.sessions.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["one.py", "two.py"]);
     assert_eq!(recording.programs[0].1, "step");
-    assert_eq!(recording.iterations.len(), 20);
+    assert_eq!(recording.iterations.len(), 22);
     let mut last_end = 0;
     for iteration in &recording.iterations {
         assert_eq!(iteration.program, recording.programs[0].0);

@@ -14,7 +14,7 @@ import numpy as np
 parser = argparse.ArgumentParser()
 parser.add_argument("--size", type=int, default=512)
 parser.add_argument("--steps", type=int, default=0)
-parser.add_argument("--read-every", type=int, default=5)
+parser.add_argument("--read-every", type=int, default=5, help="0: never")
 options = parser.parse_args()
 
 
@@ -35,7 +35,7 @@ last.block_until_ready()
 print("ready", flush=True)
 for number in itertools.count(1):
     weights, last = step(weights, x)
-    if number % options.read_every == 0:
+    if options.read_every and number % options.read_every == 0:
         last.block_until_ready()
     if number == options.steps:
         break
