@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use salus_channel::Received;
-use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost, Trace};
+use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost, Ordered, Trace};
 
 use super::greeting::{code, refusal};
 use super::host::{Deaths, Heard, Host};
@@ -17,7 +17,7 @@ impl Supervisor {
         let Service { launcher, host, .. } = &self.service;
         match launcher.start(Role::DeviceHost, host) {
             Ok(started) => {
-                let host = Host::new(started);
+                let host = Host::new(started, &host.policy);
                 log::info(format_args!("device host started (pid {})", host.pid()));
                 self.host = Some(host);
             }
@@ -109,7 +109,20 @@ impl Supervisor {
             self.idle_since = now;
             (self.service.when_ready)(&line);
         }
+        self.tell_policy();
         self.adopt_waiting(now);
+    }
+
+    /// Tells the device host of a policy that was chosen while it did not listen.
+    pub(super) fn tell_policy(&mut self) {
+        let wanted = &self.service.host.policy;
+        let listens = |host: &&mut Host| host.is_open() && host.policy != *wanted;
+        if let Some(host) = self.host.as_mut().filter(listens) {
+            host.policy.clone_from(wanted);
+            // Nobody waits for the answer: no request has the number 0.
+            let (request, policy) = (0, wanted.clone());
+            host.send(Ordered { request, policy }, None);
+        }
     }
 
     /// Looks which children ended.

@@ -61,6 +61,8 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wanted {
     Report,
+    /// That a session is treated differently; shown by a report.
+    Change,
     Trace,
 }
 

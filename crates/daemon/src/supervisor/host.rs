@@ -36,6 +36,8 @@ pub(super) struct Host {
     outbox: Outbox,
     /// What it said of its device; `None` while it opens it.
     description: Option<Description>,
+    /// The policy that it was started with, or told of since.
+    pub(super) policy: String,
     /// Set when its control socket broke: it is over, and is killed at this time if need be.
     ending: Option<Instant>,
 }
@@ -49,13 +51,14 @@ pub(super) enum Heard {
 }
 
 impl Host {
-    pub(super) fn new((process, control): (Process, UnixStream)) -> Self {
+    pub(super) fn new((process, control): (Process, UnixStream), policy: &str) -> Self {
         Self {
             process,
             control,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
             description: None,
+            policy: policy.to_owned(),
             ending: None,
         }
     }

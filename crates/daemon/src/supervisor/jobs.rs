@@ -206,6 +206,7 @@ impl Supervisor {
             host_pid: self.host.as_ref().map(|host| host.pid()),
             restarts: self.deaths.restarts,
             waiting_jobs: self.connections.waiting().len(),
+            policy: &self.service.host.policy,
         };
         match answer(&merge(from_host, &self.sessions, &service, now)) {
             Ok(report) => self.connections.answer(id, report, None, false, now),
@@ -222,6 +223,16 @@ impl Supervisor {
                 ..
             }) => {
                 let why = format!("there is no trace: the device is {state}");
+                self.connections.refuse(id, refusal(code::UNAVAILABLE, why));
+            }
+            Some(Stage::Reporting {
+                wanted: Wanted::Change,
+                ..
+            }) => {
+                let why = format!(
+                    "the change is not confirmed: the device is {state}; `salus ps -o json` shows \
+                     how sessions are treated"
+                );
                 self.connections.refuse(id, refusal(code::UNAVAILABLE, why));
             }
             _ => self.report(id, Err(state), now),
@@ -256,7 +267,7 @@ impl Supervisor {
         if let Some(error) = refused {
             return self.connections.refuse(id, error);
         }
-        self.have_host(id, Wanted::Report, now, |request| {
+        self.have_host(id, Wanted::Change, now, |request| {
             ToHost::from(Changed {
                 request,
                 session,
@@ -289,8 +300,12 @@ impl Supervisor {
         }
         let by = format!("{} (pid {pid})", name_of(uid));
         log::info(format_args!("the policy is {name} from now on, says {by}"));
-        // A device host that has to be started again goes on with it.
+        // A device host that does not listen now is told when it does (`tell_policy`), and one that
+        // has to be started again goes on with it.
         self.service.host.policy = name.to_owned();
+        if let Some(host) = self.host.as_mut().filter(|host| host.is_open()) {
+            host.policy = name.to_owned();
+        }
         let policy = name.to_owned();
         let message = |request| ToHost::from(Ordered { request, policy });
         self.have_host(id, Wanted::Report, now, message);

@@ -235,6 +235,7 @@ impl Supervisor {
             self.start_host(now);
         }
         self.start_compilers(now);
+        self.tell_policy();
         self.adopt_waiting(now);
         if let (Some(at), Some(after)) = (self.idle_deadline(), self.service.idle_exit)
             && at <= now

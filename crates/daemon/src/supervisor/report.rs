@@ -38,6 +38,8 @@ pub(super) struct ServicePart<'a> {
     pub(super) host_pid: Option<i32>,
     pub(super) restarts: u64,
     pub(super) waiting_jobs: usize,
+    /// What the device host was told, or will be when it listens.
+    pub(super) policy: &'a str,
 }
 
 impl ServicePart<'_> {
@@ -65,14 +67,14 @@ pub(super) fn merge(
         .and_then(|text| {
             serde_json::from_str::<Map<String, Value>>(text).map_err(|_| "not answering")
         })
-        .unwrap_or_else(|state| what_is_known(state, sessions));
+        .unwrap_or_else(|state| what_is_known(state, service.policy, sessions));
     report.insert("service".into(), service.value(now));
     Value::Object(report)
 }
 
-fn what_is_known(state: &str, sessions: &Sessions) -> Map<String, Value> {
+fn what_is_known(state: &str, policy: &str, sessions: &Sessions) -> Map<String, Value> {
     let mut report = Map::new();
-    report.insert("device".into(), unknown_device(state));
+    report.insert("device".into(), unknown_device(state, policy));
     report.insert("sessions".into(), list(sessions, "unknown"));
     report
 }
@@ -109,9 +111,10 @@ pub(super) fn answer(report: &Value) -> Result<Answer, Error> {
 }
 
 /// The keys that scripts rely on are always there; what is not known is `null`.
-fn unknown_device(state: &str) -> Value {
+fn unknown_device(state: &str, policy: &str) -> Value {
     json!({
         "state": state,
+        "policy": policy,
         "platform": null,
         "kind": null,
         "capacity_bytes": null,
@@ -132,6 +135,7 @@ mod tests {
             host_pid: Some(42),
             restarts: 1,
             waiting_jobs: 0,
+            policy: "srtf",
         }
     }
 
@@ -166,6 +170,7 @@ mod tests {
         for from_host in [Err("not answering"), Ok("nonsense"), Ok("[]")] {
             let report = merge(from_host, &one_session(), &service(now), now);
             assert_eq!(report["device"]["state"], "not answering");
+            assert_eq!(report["device"]["policy"], "srtf");
             assert_eq!(report["sessions"][0]["name"], "train.py");
             assert_eq!(report["sessions"][0]["state"], "unknown");
         }

@@ -336,6 +336,35 @@ fn jobs_wait_while_the_device_is_being_opened() {
 }
 
 #[test]
+fn a_policy_chosen_while_the_device_is_opened_holds_when_it_is() {
+    let gate_dir = tests_dir();
+    let gate = UnixListener::bind(gate_dir.join("gate")).expect("bound");
+    let at = gate_dir.clone();
+    let service = start_with("gated", move |service| service.host.cache_dir = at);
+    let (mut opener, _) = gate.accept().expect("the device host waits there");
+    let policy = |name: &str| Request::Policy { name: name.into() };
+    let (report, _) = service.command(policy("srtf"));
+    assert_eq!(report["device"]["state"], "starting");
+    assert_eq!(report["device"]["policy"], "srtf");
+    opener.write_all(b"!").expect("it reads");
+    let report = service.report_when(|report| report["device"]["platform"] == "fake");
+    assert_eq!(
+        report["policy"], "fair",
+        "it was started with the one before"
+    );
+    assert_eq!(report["events"], serde_json::json!(["policy srtf"]));
+    // One that is started again begins with it.
+    let crashed = service.job("crash");
+    let (mut opener, _) = gate.accept().expect("the next one waits there");
+    assert_eq!(next(&crashed), None, "it is lost");
+    opener.write_all(b"!").expect("it reads");
+    let report = service.report_when(|report| report["policy"] == "srtf");
+    assert_eq!(report["events"], serde_json::json!([]));
+    service.stop();
+    std::fs::remove_dir_all(gate_dir).expect("removed");
+}
+
+#[test]
 fn a_device_that_cannot_be_opened_ends_the_service_with_its_reason() {
     let end = start("fails").end();
     let problem = end.expect_err("there is no device");

@@ -16,6 +16,7 @@ use salus_wire::{
 use serde_json::json;
 
 use super::super::{Launcher, enter};
+use crate::config::HostSettings;
 
 /// Which of the two the started program is.
 const ROLE: &str = "SALUS_TEST_ROLE";
@@ -46,7 +47,7 @@ fn child() {
     let (control, settings) = enter(c"salus-test").expect("it was started by a supervisor");
     match role.as_str() {
         "compiler" => compile(control),
-        _ => host(control, &settings.device, &settings.cache_dir),
+        _ => host(control, &settings),
     }
 }
 
@@ -75,7 +76,8 @@ impl Control {
     }
 }
 
-fn host(mut socket: UnixStream, device: &str, dir: &std::path::Path) {
+fn host(mut socket: UnixStream, settings: &HostSettings) {
+    let device = settings.device.as_str();
     match device {
         "dies" => std::process::abort(),
         "babbles" => {
@@ -83,7 +85,8 @@ fn host(mut socket: UnixStream, device: &str, dir: &std::path::Path) {
             let _ = socket.read(&mut [0; 1]);
         }
         "gated" => {
-            let mut gate = UnixStream::connect(dir.join("gate")).expect("the test listens");
+            let mut gate =
+                UnixStream::connect(settings.cache_dir.join("gate")).expect("the test listens");
             gate.read_exact(&mut [0; 1]).expect("the test opens it");
         }
         _ => {}
@@ -101,10 +104,10 @@ fn host(mut socket: UnixStream, device: &str, dir: &std::path::Path) {
     control.send(Up {
         description: description(),
     });
-    listen(&control, device == "mute");
+    listen(&control, settings, device == "mute");
 }
 
-fn listen(control: &Control, mute: bool) {
+fn listen(control: &Control, settings: &HostSettings, mute: bool) {
     let mut events: Vec<String> = Vec::new();
     let mut inbox = Inbox::default();
     loop {
@@ -120,6 +123,7 @@ fn listen(control: &Control, mute: bool) {
             (ToHost::Report(report), _) => {
                 let json = json!({
                     "device": { "platform": "fake" }, "sessions": [], "events": events,
+                    "policy": settings.policy,
                 });
                 control.send(Reported {
                     request: report.request,
