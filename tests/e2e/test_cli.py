@@ -151,6 +151,25 @@ def test_ps(daemon, sandbox):
     job.kill()
 
 
+def test_a_name_drives_no_terminal_and_forges_no_line(daemon, sandbox):
+    name = "tr\x1b[2Jain\x9b31m\n2026-01-01T00:00:00Z info  all is well"
+    shown = "tr\\u{1b}[2Jain\\u{9b}31m\\n2026-01-01T00:00:00Z info  all is well"
+    env = sandbox.salus(daemon.socket) | {"SALUS_NAME": name}
+    job = Job(sandbox, python(VICTIM, "hold"), env)
+    job.wait_for_line("ready")
+    session = daemon.session_of(job.pid)
+    assert session["name"] == shown
+    explained = daemon.command("explain", str(session["id"])).ok().stdout
+    listed = daemon.command("ps").ok().stdout
+    daemon.command("job", str(session["id"]), "pause").ok()
+    log = daemon.log.read_text(errors="replace")
+    assert shown in explained and shown in log and shown[:24] in listed
+    for text in (explained, listed, log):
+        assert not any(c < " " and c != "\n" or "\x7f" <= c <= "\x9f" for c in text), text
+        assert "\n2026-01-01" not in text
+    job.kill()
+
+
 def test_ps_without_a_daemon(sandbox, salus_bin):
     path = str(sandbox.directory / "missing.sock")
     result = run(sandbox, [salus_bin, "ps"], sandbox.environment(SALUS_SOCKET=path))

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use salus_daemon::config::Config;
+use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
-use salus_daemon::supervisor::log::tame;
 use serde_json::{Value, json};
 
 use crate::{Format, NO, Outcome, Where, output};

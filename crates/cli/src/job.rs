@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use salus_daemon::config::Problem;
+use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
 use salus_wire::{Priority, Request};
 use serde_json::Value;
@@ -158,7 +159,7 @@ const TIMES: [(&str, &str); 8] = [
 
 /// Why it waits, what it holds, and an account of its time that adds up.
 fn account(session: &Value) -> String {
-    let text = |key: &str| session[key].as_str().unwrap_or("?").to_owned();
+    let text = |key: &str| tame(session[key].as_str().unwrap_or("?"));
     let size = |key: &str| units::bytes(session[key].as_u64().unwrap_or(0));
     let time = |key: &str| session["times"][key].as_f64().unwrap_or(0.0);
     let total: f64 = TIMES.iter().map(|(key, _)| time(key)).sum();

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
-use salus_daemon::supervisor::log::tame;
 use salus_wire::Request;
 use serde_json::Value;
 

@@ -66,7 +66,7 @@ fn sessions(farewell: &Value) -> Vec<String> {
     let sessions = farewell["sessions"].as_array();
     let label = |session: &Value| {
         let name = session["name"].as_str().unwrap_or("?");
-        let name = salus_daemon::supervisor::log::tame(name);
+        let name = salus_daemon::log::tame(name);
         format!("{} (`{name}`, pid {})", session["id"], session["pid"])
     };
     sessions.into_iter().flatten().map(label).collect()

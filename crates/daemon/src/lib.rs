@@ -7,6 +7,7 @@ pub mod cache;
 pub mod compiler;
 pub mod config;
 pub mod device_host;
+pub mod log;
 mod opened;
 pub mod paths;
 pub mod supervisor;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use salus_daemon::supervisor::log::tame;
+use salus_daemon::log::tame;
 use salus_wire::{RecordedIteration, RecordedMemory, RecordedMove, Recording};
 
 /// All times are nanoseconds of the service's clock.

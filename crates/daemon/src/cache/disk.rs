@@ -16,6 +16,7 @@ use salus_wire::{Reader, StoredProgram, Wire};
 use sha2::{Digest, Sha256};
 
 use super::Key;
+use crate::log;
 
 const MAGIC: &[u8; 16] = b"salus-compiled1\n";
 const DIGEST_BYTES: usize = 32;
@@ -42,10 +43,10 @@ impl Disk {
         let directory = match prepared {
             Ok(()) => Some(directory.to_owned()),
             Err(e) => {
-                eprintln!(
-                    "salus: compiled programs are not kept on disk: {}: {e}",
+                log::warn(format_args!(
+                    "compiled programs are not kept on disk: {}: {e}",
                     directory.display()
-                );
+                ));
                 None
             }
         };
@@ -65,7 +66,8 @@ impl Disk {
         let bytes = fs::read(&path).ok()?;
         let program = decode(&bytes);
         if program.is_none() {
-            eprintln!("salus: {} is damaged and is compiled anew", path.display());
+            let at = path.display();
+            log::warn(format_args!("{at} is damaged and is compiled anew"));
             let _ = fs::remove_file(&path);
         } else if let Ok(file) = fs::File::open(&path) {
             // The time of change is the time of the last use: the oldest goes first.
@@ -97,11 +99,11 @@ impl Disk {
     fn warn(&self, path: &Path, error: &io::Error) {
         let mut state = self.state.lock().expect("no panic under this lock");
         if !std::mem::replace(&mut state.warned, true) {
-            eprintln!(
-                "salus: a compiled program could not be kept at {}: {error}; jobs go on, and later \
-                 ones compile again. Free some space or set [cache] directory",
+            log::warn(format_args!(
+                "a compiled program could not be kept at {}: {error}; jobs go on, and later ones \
+                 compile again. Free some space or set [cache] directory",
                 path.display()
-            );
+            ));
         }
     }
 

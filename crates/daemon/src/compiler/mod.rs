@@ -18,6 +18,7 @@ use salus_wire::{
 };
 
 use crate::config::HostSettings;
+use crate::log;
 use crate::opened::{Opened, open};
 
 /// The process: opens the device for compiling and serves the device host.
@@ -32,7 +33,7 @@ pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("salus compiler: {error}");
+            log::error(format_args!("compiler: {error}"));
             ExitCode::FAILURE
         }
     }

@@ -12,6 +12,7 @@ use super::arrays::{Charge, Entry, Held, Kind, Slot};
 use super::callbacks::Calls;
 use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
+use crate::log;
 
 /// What a program is given beyond what was free when the device refused it, at least.
 const LEAST_SURPRISE_BYTES: u64 = 1 << 20;
@@ -331,11 +332,11 @@ impl<D: Device> Launch<D> {
         let more = free + (scratch / 8).max(LEAST_SURPRISE_BYTES);
         let more = more.min(room.saturating_sub(scratch + arrays));
         if more > 0 {
-            eprintln!(
-                "salus device host: the device has no room for `{}`, although the ledger has \
-                 {free} bytes free; it is given {more} bytes more",
+            log::warn(format_args!(
+                "the device has no room for `{}`, although the ledger has {free} bytes free; it is \
+                 given {more} bytes more",
                 program.signature.name
-            );
+            ));
             program.learn(more);
             self.tried = true;
         }

@@ -42,6 +42,7 @@ use salus_wire::{AskTrace, Error, Failed, FromHost, Reported, ToHost, Traced, Up
 
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
+use crate::log;
 use salus_engine::{Engine, Event, Policy};
 
 use crate::opened::{Opened, open};
@@ -255,7 +256,7 @@ fn handle<D: Device>(
         }
         (ToHost::CompilerEnded(ended), _) => compilers.ended(ended.compiler, ended.how),
         (ToHost::Adopt(_) | ToHost::CompilerJoined(_), None) => {
-            eprintln!("salus device host: the supervisor sent a socket without its descriptor");
+            log::error("the supervisor sent a socket without its descriptor");
         }
     }
 }
@@ -270,6 +271,6 @@ fn send_trace<D: Device>(host: &Host<D>, supervisor: &Supervisor, asked: &AskTra
     match salus_channel::blob(&data) {
         Ok(blob) => supervisor.send_with(Traced { request, bytes }, Some(blob)),
         // The supervisor says that nothing came.
-        Err(e) => eprintln!("salus device host: no memory for a trace of {bytes} bytes: {e}"),
+        Err(e) => log::warn(format_args!("no memory for a trace of {bytes} bytes: {e}")),
     }
 }

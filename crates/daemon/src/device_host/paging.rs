@@ -21,6 +21,7 @@ use super::arrays::{Entry, Kind, Page, Slot};
 use super::heap;
 use super::operations::{Operation, Operations};
 use super::pages::{ALIGNMENT, Place};
+use crate::log;
 
 impl<D: Device> Operations<D> {
     /// Moves at least so many bytes to the host, as far as they can be moved, and tells the engine.
@@ -122,7 +123,7 @@ impl<D: Device> Operations<D> {
         let slab = match self.host.pages.slab(offset.max(1)) {
             Ok(slab) => slab,
             Err(e) => {
-                eprintln!("salus device host: no host memory for {offset} bytes: {e}");
+                log::warn(format_args!("no host memory for {offset} bytes: {e}"));
                 return (0, 0);
             }
         };
@@ -154,7 +155,7 @@ impl<D: Device> Operations<D> {
         }
         for _ in 0..copies {
             if let Ok((index, Err(error))) = ends.recv() {
-                eprintln!("salus device host: an array stays on the device: {error}");
+                log::warn(format_args!("an array stays on the device: {error}"));
                 places[index] = None;
             }
         }

@@ -17,6 +17,7 @@ use serde_json::json;
 use super::compilers::Compilers;
 use crate::cache::{Disk, Key, Platform};
 use crate::config::HostSettings;
+use crate::log::tame_name;
 
 /// A program loaded into the device.
 pub(crate) struct Program<D: Device> {
@@ -252,6 +253,8 @@ impl<D: Device> Programs<D> {
         let mut signature = compiled.signature;
         // Only jobs ask for it, and they have it in the blob.
         signature.optimized_program = Vec::new();
+        // From here on it stands in errors, logs and traces; the job has it as it was.
+        signature.name = tame_name(&signature.name);
         for shape in &mut signature.parameters {
             normalize(shape);
         }

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use salus_device::Device;
 
+use crate::log;
+
 pub(crate) struct Reality {
     source: Source,
     /// What was held when the device had just been opened.
@@ -79,11 +81,11 @@ impl Reality {
         let drift = held.saturating_sub(known);
         let is_large = drift > self.headroom_bytes;
         if is_large && !self.told.swap(true, Relaxed) {
-            eprintln!(
-                "salus device host: it holds {drift} bytes more than the ledger says, and the \
-                 headroom is {} bytes; `salus serve --memory` leaves more to the rest of the machine",
+            log::warn(format_args!(
+                "the device host holds {drift} bytes more than the ledger says, and the headroom is \
+                 {} bytes; `salus serve --memory` leaves more to the rest of the machine",
                 self.headroom_bytes
-            );
+            ));
         }
         if !is_large {
             self.told.store(false, Relaxed);

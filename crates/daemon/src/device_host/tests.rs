@@ -23,6 +23,7 @@ use super::{Host, Supervisor};
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 
+mod programs;
 mod tokens;
 
 const DEADLINE: Duration = Duration::from_secs(20);

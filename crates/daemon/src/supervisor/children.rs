@@ -8,8 +8,9 @@ use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost, Ordered, 
 use super::greeting::{code, refusal};
 use super::host::{Deaths, Heard, Host};
 use super::process::Role;
-use super::{Service, Supervisor, log};
+use super::{Service, Supervisor};
 use crate::config::Problem;
+use crate::log;
 
 impl Supervisor {
     pub(super) fn start_host(&mut self, now: Instant) {

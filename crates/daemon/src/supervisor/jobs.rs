@@ -12,7 +12,8 @@ use salus_wire::{
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING, Wanted};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
 use super::report::{Card, ServicePart, answer, farewell, merge};
-use super::{ACCEPT_PAUSE, End, Supervisor, log, name_of};
+use super::{ACCEPT_PAUSE, End, Supervisor, name_of};
+use crate::log::{self, tame_name};
 
 /// Connections taken in one turn of the loop, so that the rest of it has its turn too.
 const ACCEPTS_A_TURN: usize = 64;
@@ -98,6 +99,8 @@ impl Supervisor {
         if name.trim().is_empty() {
             name = "unnamed".into();
         }
+        // From here on it is shown by commands, errors, logs and traces.
+        name = tame_name(&name);
         let waiting = self.connections.waiting().len();
         let open = self.sessions.len() + waiting;
         let full = if open >= limits::SESSIONS {

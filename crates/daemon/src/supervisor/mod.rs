@@ -18,7 +18,6 @@ mod entry;
 mod greeting;
 mod host;
 mod jobs;
-pub mod log;
 mod process;
 mod report;
 mod signals;
@@ -43,6 +42,7 @@ use self::report::Sessions;
 use self::signals::Signals;
 use self::users::Gate;
 use crate::config::{AllowUsers, HostSettings, Problem};
+use crate::log;
 
 pub use self::endpoint::is_locked;
 pub use self::entry::enter;

@@ -216,6 +216,21 @@ fn jobs_are_handed_to_the_device_host_under_ids_that_grow() {
 }
 
 #[test]
+fn a_jobs_name_is_escaped_before_anybody_sees_it() {
+    let service = start("works").until_ready();
+    let job = service.job("tr\u{1b}[2Jain\n.py");
+    welcome(&job);
+    // As long as a name may be, and longer when it is escaped.
+    let long = service.job(&"\u{7f}".repeat(salus_wire::limits::NAME_BYTES));
+    welcome(&long);
+    let (farewell, _) = service.command(Request::Stop);
+    assert_eq!(farewell["sessions"][0]["name"], "tr\\u{1b}[2Jain\\n.py");
+    let long = farewell["sessions"][1]["name"].as_str().expect("a name");
+    assert!(long.starts_with("\\u{7f}") && long.len() <= salus_wire::limits::NAME_BYTES);
+    assert!(matches!(service.end(), Ok(End::Asked { .. })));
+}
+
+#[test]
 fn a_report_is_the_device_hosts_with_the_service_added() {
     let service = start("works").until_ready();
     let report = service.report();

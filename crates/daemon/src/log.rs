@@ -8,6 +8,8 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use salus_wire::limits;
+
 /// Something that an operator may want to know later.
 pub fn info(text: impl fmt::Display) {
     line("info", &text.to_string());
@@ -39,7 +41,7 @@ fn line(level: &str, text: &str) {
 
 /// Lets so many lines a minute through: what others can cause must not fill a disk.
 #[derive(Debug, Default)]
-pub(super) struct Quota {
+pub(crate) struct Quota {
     since: Option<Instant>,
     lines: u32,
 }
@@ -48,7 +50,7 @@ impl Quota {
     const LINES: u32 = 20;
     const TIME: Duration = Duration::from_secs(60);
 
-    pub(super) fn warn(&mut self, now: Instant, text: impl fmt::Display) {
+    pub(crate) fn warn(&mut self, now: Instant, text: impl fmt::Display) {
         if self
             .since
             .is_none_or(|since| now.duration_since(since) > Self::TIME)
@@ -67,17 +69,30 @@ impl Quota {
     }
 }
 
-/// The text without control characters.
+/// The text with control characters escaped, and what else makes a line look like another: ends of
+/// lines and paragraphs, and marks that turn the direction of writing.
 pub fn tame(text: &str) -> String {
+    let misleads = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if misleads(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
         }
     }
     out
+}
+
+/// A name that a job gave to itself or to one of its programs, as it may be shown anywhere: no longer
+/// than a name may be on the wire.
+pub(crate) fn tame_name(name: &str) -> String {
+    let mut tamed = tame(name);
+    tamed.truncate(tamed.floor_char_boundary(limits::NAME_BYTES));
+    tamed
 }
 
 /// `2025-11-16T00:31:05Z`; the civil date from days by the usual 400-year cycle.
@@ -118,6 +133,19 @@ mod tests {
     #[test]
     fn a_name_cannot_start_a_line_of_its_own() {
         assert_eq!(tame("a\nb\u{1b}[2J"), "a\\nb\\u{1b}[2J");
-        assert_eq!(tame("größe"), "größe");
+        assert_eq!(tame("a\u{9b}2J\r\u{7f}"), "a\\u{9b}2J\\r\\u{7f}");
+        assert_eq!(
+            tame("gpj.\u{202e}niart\u{2028}"),
+            "gpj.\\u{202e}niart\\u{2028}"
+        );
+        assert_eq!(tame("größe 模型"), "größe 模型");
+    }
+
+    #[test]
+    fn a_name_stays_within_its_limit() {
+        let long = tame_name(&"\u{1b}".repeat(limits::NAME_BYTES));
+        assert!(long.len() <= limits::NAME_BYTES && long.starts_with("\\u{1b}\\u{1b}"));
+        let wide = tame_name(&"模".repeat(limits::NAME_BYTES));
+        assert!(wide.len() <= limits::NAME_BYTES && wide.chars().all(|c| c == '模'));
     }
 }
