@@ -171,7 +171,12 @@ impl Supervisor {
                 Some(connection.stream.into()),
             );
             self.idle_since = now;
-            let card = Card { name, pid, user };
+            let card = Card {
+                name,
+                pid,
+                uid,
+                user,
+            };
             log::info(format_args!("{} is open", card.label(session)));
             self.sessions.insert(session, card);
         }
@@ -252,7 +257,7 @@ impl Supervisor {
                 code::INVALID_ARGUMENT,
                 format!("there is no session {session}; `salus ps` shows those that are open"),
             )),
-            Some(card) if !self.gate.rules(uid) && card.user != name_of(uid) => Some(refusal(
+            Some(card) if !self.gate.may_change(uid, card.uid) => Some(refusal(
                 code::PERMISSION_DENIED,
                 format!("{} is not {}'s", card.label(session), name_of(uid)),
             )),

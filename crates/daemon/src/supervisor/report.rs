@@ -14,6 +14,10 @@ use super::greeting::{code, refusal};
 pub(super) struct Card {
     pub(super) name: String,
     pub(super) pid: i32,
+    /// Whose it is.
+    pub(super) uid: u32,
+    /// What that user is called, which says nothing of who it is: names may be changed, shared, and
+    /// look like others' numbers.
     pub(super) user: String,
 }
 
@@ -143,6 +147,7 @@ mod tests {
         let card = Card {
             name: "train.py".into(),
             pid: 4121,
+            uid: 1000,
             user: "anna".into(),
         };
         Sessions::from([(7, card)])

@@ -52,6 +52,11 @@ impl Gate {
             }
     }
 
+    /// Whether this user may change how a session of that user is treated.
+    pub(super) fn may_change(&self, uid: u32, of: u32) -> bool {
+        self.rules(uid) || uid == of
+    }
+
     /// Whether this user may end the service.
     pub(super) fn rules(&self, uid: u32) -> bool {
         uid == self.owner || uid == 0
@@ -109,6 +114,8 @@ mod tests {
         let open = Gate::new(1000, &AllowUsers::All).expect("no names to look up");
         assert!(open.admits(4711) && open.is_wide());
         assert!(!open.rules(4711));
+        assert!(open.may_change(4711, 4711) && !open.may_change(4711, 4712));
+        assert!(open.may_change(1000, 4712) && open.may_change(0, 4712));
         let some = Gate::new(1000, &AllowUsers::Users(vec!["1001".into()])).expect("a number");
         assert!(some.admits(1001) && !some.admits(1002) && some.is_wide());
     }
