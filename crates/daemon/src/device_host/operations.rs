@@ -24,7 +24,7 @@ use super::Host;
 use super::admission::Admitted;
 use super::arrays::{Charge, Entry, Held, Kind, Slot};
 use super::launch::Launch;
-use super::programs::{Program, normalize};
+use super::programs::{Asked, Program, normalize};
 use super::read::{Read, is_plain};
 use super::session::Session;
 
@@ -72,6 +72,13 @@ impl Range {
         self.segment
             .range(offset, length)
             .expect("checked when it was made")
+    }
+
+    /// What lies there now.
+    pub(super) fn copy(&self) -> Vec<u8> {
+        let Region { offset, length, .. } = self.region;
+        let copy = self.segment.copy_out(offset, length);
+        copy.expect("checked when it was made")
     }
 }
 
@@ -518,10 +525,6 @@ impl<D: Device> Operations<D> {
             self.session.send(&FromService::from(failed), None);
             return Ok(());
         }
-        let code = range
-            .segment
-            .copy_out(range.region.offset, range.region.length);
-        let code = code.ok_or("a program lies outside its segment")?;
         self.compiling.fetch_add(1, AcqRel);
         let (host, id_of_session) = (Arc::clone(&self.host), self.session.id);
         let begun = Event::Compiling {
@@ -543,9 +546,12 @@ impl<D: Device> Operations<D> {
             }
             tell_compiled(&session, &programs, id, result);
         });
-        self.host
-            .programs
-            .request(compile.format, code, &compile.options, answer);
+        let asked = Asked {
+            format: compile.format,
+            code: range,
+            options: compile.options,
+        };
+        self.host.programs.request(asked, answer);
         Ok(())
     }
 }

@@ -1,13 +1,13 @@
 //! Programs: found loaded, found on disk, or compiled; shared by all sessions.
 //!
-//! A few threads load and compile, so that a session's thread goes on starting iterations while its
-//! job waits for a program. Requests for one key meet in one compilation.
+//! A few threads load and compile, and one hashes what is large, so that a session's thread goes on
+//! starting iterations while its job waits for a program. Requests for one key meet in one compilation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 
 use salus_device::requirements::required_options;
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
@@ -15,6 +15,7 @@ use salus_wire::{Error, StoredProgram, Wire};
 use serde_json::json;
 
 use super::compilers::Compilers;
+use super::operations::Range;
 use crate::cache::{Disk, Key, Platform};
 use crate::config::HostSettings;
 use crate::log::tame_name;
@@ -65,6 +66,8 @@ pub(crate) struct Programs<D: Device> {
     compilers: Arc<Compilers>,
     state: Mutex<State<D>>,
     work: Condvar,
+    /// To the thread that hashes.
+    large: mpsc::Sender<(Asked, Answer<D>)>,
     limits: Limits,
     /// Options that every program of this device's plugin gets.
     required: Vec<(&'static str, bool)>,
@@ -102,6 +105,20 @@ struct Counts {
     compiled: u64,
 }
 
+/// Sources up to here are hashed by whoever asks, which takes a few tenths of a millisecond. So a
+/// program that is loaded, as most are in the end, is found without the way through another thread.
+/// What is larger has a thread of its own instead of one of those that compile, because it may be
+/// loaded, too, and they may be busy for minutes.
+const AT_ONCE_BYTES: u64 = 32 << 10;
+
+/// A program as a job asks for it.
+pub(super) struct Asked {
+    pub(super) format: String,
+    /// Where the job has put the source.
+    pub(super) code: Range,
+    pub(super) options: Vec<u8>,
+}
+
 /// A program as a job sent it, options rebuilt.
 struct Source {
     format: String,
@@ -124,6 +141,7 @@ impl<D: Device> Programs<D> {
             uses: 0,
             counts: Counts::default(),
         };
+        let (large, asked) = mpsc::channel();
         let programs = Arc::new(Self {
             required: required_options(device.description()),
             device,
@@ -132,27 +150,49 @@ impl<D: Device> Programs<D> {
             compilers,
             state: Mutex::new(state),
             work: Condvar::new(),
+            large,
             limits: Limits {
                 programs: settings.cache_memory_programs as usize,
                 bytes: settings.cache_memory_bytes,
             },
         });
-        for n in 0..settings.compilers.max(1) {
+        let start = |name: String, work: Box<dyn FnOnce(&Self) + Send>| {
             let programs = Arc::clone(&programs);
             std::thread::Builder::new()
-                .name(format!("programs-{n}"))
-                .spawn(move || programs.work())
+                .name(name)
+                .spawn(move || work(&programs))
                 .expect("the process may start its few threads");
+        };
+        for n in 0..settings.compilers.max(1) {
+            start(format!("programs-{n}"), Box::new(Self::work));
         }
+        let hash = |programs: &Self| {
+            asked
+                .into_iter()
+                .for_each(|(asked, answer)| programs.find(asked, answer));
+        };
+        start("hashes".into(), Box::new(hash));
         programs
     }
 
-    /// Answers at once if the program is loaded, else from one of the threads.
-    pub(super) fn request(&self, format: String, code: Vec<u8>, claim: &[u8], answer: Answer<D>) {
-        let options = match salus_device::options::rebuild(claim, &self.required) {
+    /// Answers at once if the program is small and loaded, else from one of the threads.
+    pub(super) fn request(&self, asked: Asked, answer: Answer<D>) {
+        if asked.code.region.length <= AT_ONCE_BYTES {
+            return self.find(asked, answer);
+        }
+        // The thread lives as long as the process.
+        if let Err(mpsc::SendError((asked, answer))) = self.large.send((asked, answer)) {
+            self.find(asked, answer);
+        }
+    }
+
+    /// Answers if the program is loaded, or has it loaded or compiled.
+    fn find(&self, asked: Asked, answer: Answer<D>) {
+        let options = match salus_device::options::rebuild(&asked.options, &self.required) {
             Ok(options) => options,
             Err(error) => return answer(Err(error)),
         };
+        let (format, code) = (asked.format, asked.code.copy());
         let key = Key::of(&self.platform, &format, &code, &options);
         let mut state = self.state.lock().expect("no panic under this lock");
         state.uses += 1;
@@ -271,6 +311,13 @@ impl<D: Device> Programs<D> {
             output_bytes,
             learned_bytes: AtomicU64::new(0),
         })
+    }
+
+    /// Does this while no program can be found.
+    #[cfg(test)]
+    pub(super) fn locked<R>(&self, what: impl FnOnce() -> R) -> R {
+        let _state = self.state.lock().expect("no panic under this lock");
+        what()
     }
 
     pub(super) fn report(&self) -> serde_json::Value {

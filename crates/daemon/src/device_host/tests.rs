@@ -245,6 +245,11 @@ impl Job {
     }
 
     fn compile(&mut self, program: u64, script: &str) -> Result<(), Error> {
+        self.ask_for(program, script);
+        self.until_compiled()
+    }
+
+    fn ask_for(&mut self, program: u64, script: &str) {
         assert!(self.segment.copy_in(4096, script.as_bytes()));
         let code = Region {
             segment: 0,
@@ -257,6 +262,9 @@ impl Job {
             code,
             options: Vec::new(),
         });
+    }
+
+    fn until_compiled(&mut self) -> Result<(), Error> {
         let answer = self.next(|message| {
             matches!(
                 message,
