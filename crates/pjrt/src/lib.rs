@@ -34,6 +34,7 @@ pub use error::Error;
 pub use event::Event;
 pub use executable::{Executable, Launch, LoadedExecutable, MemoryStats, Program};
 pub use ffi::{Call, ExecuteContext, Ffi, FfiBuffer, UserType, handle};
+pub use library::Library;
 pub use place::{Device, DeviceMemoryStats, Memory};
 pub use plugin::Plugin;
 pub use value::Value;

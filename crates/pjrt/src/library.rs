@@ -1,6 +1,6 @@
 //! Shared libraries: three functions of the C library, declared by hand.
 //!
-//! Not here: closing. A PJRT plugin starts threads that outlive every client, so unmapping its
+//! Not here: closing. Libraries start threads that outlive every use of them, so unmapping their
 //! code would crash them.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -24,14 +24,20 @@ const RTLD_LOCAL: c_int = 0;
 
 /// An open library. It is never closed, so copies of the handle stay valid.
 #[derive(Clone, Copy)]
-pub(crate) struct Library(NonNull<c_void>);
+pub struct Library(NonNull<c_void>);
+
+// SAFETY: the loader may be asked by any thread, and the handle is never closed.
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
 
 impl Library {
-    pub(crate) fn open(path: &Path) -> Result<Library, Error> {
+    /// `what` is what messages call it: `the plugin`.
+    pub fn open(path: &Path, what: &str) -> Result<Library, Error> {
         let name = CString::new(path.as_os_str().as_bytes()).map_err(|_| {
             Error::new(
                 PJRT_Error_Code_INVALID_ARGUMENT,
-                format!("the plugin's path {path:?} contains a zero byte"),
+                format!("the path of {what}, {path:?}, contains a zero byte"),
             )
         })?;
         // SAFETY: `name` is a C string. The library's initializers run; which library is opened
@@ -40,17 +46,13 @@ impl Library {
         NonNull::new(handle).map(Library).ok_or_else(|| {
             Error::new(
                 PJRT_Error_Code_NOT_FOUND,
-                format!(
-                    "cannot open the plugin {}: {}",
-                    path.display(),
-                    last_error()
-                ),
+                format!("cannot open {what} {}: {}", path.display(), last_error()),
             )
         })
     }
 
     /// The address of an exported symbol.
-    pub(crate) fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
+    pub fn symbol(self, name: &CStr) -> Option<NonNull<c_void>> {
         // SAFETY: the handle came from `dlopen` and was never closed; `name` is a C string.
         NonNull::new(unsafe { dlsym(self.0.as_ptr(), name.as_ptr()) })
     }

@@ -38,7 +38,7 @@ impl Plugin {
     }
 
     fn open_first(path: PathBuf) -> Result<Plugin, Error> {
-        let library = Library::open(&path)?;
+        let library = Library::open(&path, "the plugin")?;
         let Some(symbol) = library.symbol(c"GetPjrtApi") else {
             return Err(Error::new(
                 PJRT_Error_Code_INVALID_ARGUMENT,
