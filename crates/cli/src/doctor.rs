@@ -86,6 +86,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     let mut findings = vec![checks::library(), checks::kernel(), checks::config(&loaded)];
     let config = loaded.unwrap_or_else(|_| Config::defaults(&places));
     findings.extend(checks::devices(&config));
+    findings.push(checks::lapack(&config));
     findings.push(checks::python());
     findings.push(checks::service(&places, arguments.place.socket.as_deref()));
     findings.push(checks::private_dir(&places));

@@ -26,11 +26,21 @@ const OUTPUT_BYTES: u64 = 1 << 20;
 pub(crate) struct Arguments {
     /// The plugin's library
     path: PathBuf,
+    /// It is no plugin but LAPACK
+    #[arg(long)]
+    lapack: bool,
 }
 
 pub(crate) fn probe(arguments: &Arguments) -> Outcome {
     let path = &arguments.path;
     let mut answer = json!({ "path": path });
+    if arguments.lapack {
+        if let Err(e) = salus_device::check_lapack(path) {
+            answer["error"] = json!(e.message);
+        }
+        output::data(&format!("\n{answer}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
     match salus_pjrt::Plugin::open(path) {
         Ok(plugin) => {
             let (major, minor) = plugin.api_version();
@@ -40,6 +50,7 @@ pub(crate) fn probe(arguments: &Arguments) -> Outcome {
                 options: Vec::new(),
                 capacity_bytes: None,
                 lanes: 1,
+                lapack: None,
             };
             match PjrtDevice::open(&config) {
                 Ok(device) => describe(&device, &mut answer),
@@ -61,10 +72,21 @@ fn describe(device: &PjrtDevice, answer: &mut Value) {
 
 /// What a plugin says of itself, or `{"path", "error"}`.
 pub(crate) fn ask(plugin: &Path) -> Value {
-    let error = |text: String| json!({ "path": plugin, "error": text });
+    ask_about(plugin, &[])
+}
+
+/// What is wrong with LAPACK's library, if anything is.
+pub(crate) fn ask_lapack(library: &Path) -> Option<String> {
+    let answer = ask_about(library, &["--lapack"]);
+    answer["error"].as_str().map(Into::into)
+}
+
+fn ask_about(library: &Path, options: &[&str]) -> Value {
+    let error = |text: String| json!({ "path": library, "error": text });
     let child = Command::new("/proc/self/exe")
         .arg("probe-plugin")
-        .arg(plugin)
+        .arg(library)
+        .args(options)
         .env("TF_CPP_MIN_LOG_LEVEL", "3")
         // GPU plugins take most of the device's memory at once unless told not to.
         .env("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

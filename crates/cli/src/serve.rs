@@ -114,13 +114,18 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     }
     let socket = socket(arguments, &config, &places)?;
     let plugin = find_plugin(&config.device)?;
+    let lapack = match find_lapack(&config, &plugin) {
+        // Most jobs do without; those that do not are told when they compile.
+        Err(_) if config.lapack.is_none() => None,
+        found => Some(found?),
+    };
     let idle = arguments.idle_exit_seconds.or(config.idle_exit_seconds);
     let announce = arguments.announce;
     supervisor::serve(Service {
         socket,
         allow_users: config.allow_users.clone(),
         idle_exit: idle.filter(|s| *s > 0).map(Duration::from_secs),
-        host: config.host_settings(plugin),
+        host: config.host_settings(plugin, lapack),
         launcher: Launcher::default(),
         when_ready: Box::new(move |line| {
             output::say(line);
@@ -176,10 +181,29 @@ pub(crate) fn find_plugin(device: &str) -> Result<PathBuf, Problem> {
     }
     discover::find_plugin(device, &discover::site_packages_candidates())
         .map(|path| paths::absolute(&path))
-        .map_err(|error| match error.message.split_once("\n\nhint: ") {
-            Some((what, hint)) => Problem::new(what).hint(hint),
-            None => Problem::new(error.message),
-        })
+        .map_err(problem)
+}
+
+/// LAPACK's library for a plugin: the configured one, else SciPy's.
+pub(crate) fn find_lapack(config: &Config, plugin: &Path) -> Result<PathBuf, Problem> {
+    let Some(path) = &config.lapack else {
+        return discover::find_lapack(plugin, &discover::site_packages_candidates())
+            .map(|path| paths::absolute(&path))
+            .map_err(problem);
+    };
+    if path.is_file() {
+        return Ok(path.clone());
+    }
+    let path = path.display();
+    Err(Problem::new(format!("there is no LAPACK at `{path}`"))
+        .hint("`lapack` in the configuration names it; without that line it is the one of SciPy"))
+}
+
+fn problem(error: salus_wire::Error) -> Problem {
+    match error.message.split_once("\n\nhint: ") {
+        Some((what, hint)) => Problem::new(what).hint(hint),
+        None => Problem::new(error.message),
+    }
 }
 
 pub(crate) fn device_host() -> Outcome {

@@ -33,6 +33,8 @@ pub struct HostSettings {
     pub device: String,
     /// The vendor's library that `device` stands for.
     pub plugin: PathBuf,
+    /// LAPACK's library, if there is one; without it programs with linear algebra are refused.
+    pub lapack: Option<PathBuf>,
     /// In which order jobs are served.
     pub policy: String,
     /// How many iterations may run side by side; `None`: one, or as many as help if the policy
@@ -130,6 +132,8 @@ pub struct Config {
     /// `Some(0)`: never. `None`: never, but `salus run` chooses a time for a service it starts.
     pub idle_exit_seconds: Option<u64>,
     pub device: String,
+    /// `None`: the one in SciPy's wheel.
+    pub lapack: Option<PathBuf>,
     pub policy: Policy,
     pub lanes: Option<u32>,
     pub capacity_bytes: Option<u64>,
@@ -199,6 +203,7 @@ impl Config {
             allow_users: AllowUsers::Owner,
             idle_exit_seconds: None,
             device: "cpu".into(),
+            lapack: None,
             policy: Policy::Fair,
             lanes: None,
             capacity_bytes: None,
@@ -280,6 +285,7 @@ impl Config {
             config.lanes = device.number("lanes", LANES)?.map(|n| n as u32);
             config.capacity_bytes = device.bytes("memory")?;
             config.host_bytes = device.bytes("host_memory")?;
+            config.lapack = device.path("lapack")?;
             config.plugin_options = device.options()?;
         }
         if let Some(scheduling) = root.section("scheduling")? {
@@ -312,10 +318,11 @@ impl Config {
     }
 
     /// What the children of the service are told.
-    pub fn host_settings(&self, plugin: PathBuf) -> HostSettings {
+    pub fn host_settings(&self, plugin: PathBuf, lapack: Option<PathBuf>) -> HostSettings {
         HostSettings {
             device: self.device.clone(),
             plugin,
+            lapack,
             policy: self.policy.name().into(),
             lanes: self.lanes,
             capacity_bytes: self.capacity_bytes,

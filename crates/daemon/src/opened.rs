@@ -23,6 +23,7 @@ pub(crate) fn open(settings: &HostSettings) -> Result<Opened, Error> {
             .collect(),
         capacity_bytes: settings.capacity_bytes,
         lanes: settings.device_lanes(),
+        lapack: settings.lapack.clone(),
     };
     PjrtDevice::open(&config).map(Opened::Pjrt)
 }

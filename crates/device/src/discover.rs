@@ -1,7 +1,8 @@
-//! Finds a vendor's plugin among the Python packages that carry them.
+//! Finds a vendor's plugin, and LAPACK, among the Python packages that carry them.
 //!
 //! Plugins come as wheels. A user says `cpu`, `cuda`, `rocm` or `tpu`, or a path; this module knows
-//! where each wheel puts its library, and where the `site-packages` directories are.
+//! where each wheel puts its library, and where the `site-packages` directories are. LAPACK is the
+//! one in SciPy's wheel, which JAX itself calls and requires.
 //! Not here: opening anything.
 
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error};
 /// A plugin that a user can name.
 struct Known {
     name: &'static str,
-    /// Below `site-packages`; a `*` stands for the rest of a directory's name.
+    /// Below `site-packages`; a `*` stands for any part of a name.
     places: &'static [&'static str],
     install: &'static str,
 }
@@ -88,17 +89,53 @@ pub fn find_plugin(name_or_path: &str, site_packages: &[PathBuf]) -> Result<Path
     ))
 }
 
+/// Where SciPy's wheels have it: since 1.13, and before.
+const LAPACK: &[&str] = &[
+    "scipy.libs/libscipy_openblas-*.so",
+    "scipy.libs/libopenblasp-*.so",
+];
+
+/// LAPACK's library for the plugin at `plugin`: beside it, else wherever plugins may be.
+pub fn find_lapack(plugin: &Path, site_packages: &[PathBuf]) -> Result<PathBuf, Error> {
+    let beside = plugin.ancestors().find(|directory| {
+        directory
+            .file_name()
+            .is_some_and(|name| name == "site-packages")
+    });
+    let mut looked = String::new();
+    for directory in beside.into_iter().chain(site_packages.iter().map(|d| &**d)) {
+        let found = LAPACK.iter().find_map(|place| resolve(directory, place));
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        looked.push_str(&format!("\n  {}", directory.join("scipy.libs").display()));
+    }
+    Err(error(
+        NOT_FOUND,
+        format!(
+            "`jnp.linalg` needs LAPACK, and there is none. Looked for SciPy's at{looked}\n\n\
+             hint: `pip install scipy` in the environment that the plugin is in, or set `lapack` \
+             in the configuration"
+        ),
+    ))
+}
+
 /// The file at `place` below `directory`; of several that match a `*`, the last by name.
 fn resolve(directory: &Path, place: &str) -> Option<PathBuf> {
     let Some((before, after)) = place.split_once('*') else {
         return Some(directory.join(place)).filter(|path| path.is_file());
     };
     let (parent, prefix) = before.rsplit_once('/')?;
+    let (suffix, below) = after.split_once('/').unwrap_or((after, ""));
+    let matches = |name: &str| name.starts_with(prefix) && name.ends_with(suffix);
     let mut matches: Vec<PathBuf> = std::fs::read_dir(directory.join(parent))
         .ok()?
         .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
-        .map(|entry| entry.path().join(after.trim_start_matches('/')))
+        .filter(|entry| matches(&entry.file_name().to_string_lossy()))
+        .map(|entry| match below {
+            "" => entry.path(),
+            _ => entry.path().join(below),
+        })
         .filter(|path| path.is_file())
         .collect();
     matches.sort();
@@ -253,6 +290,22 @@ mod tests {
             unknown.message.contains("cpu, cuda, rocm, tpu"),
             "{unknown}"
         );
+    }
+
+    #[test]
+    fn lapack_is_looked_for_beside_the_plugin_first() {
+        let scratch = Scratch::new("lapack");
+        let plugin = scratch.file("a/site-packages/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so");
+        let elsewhere = [scratch.0.join("b")];
+        let missing = find_lapack(&plugin, &elsewhere).expect_err("there is none");
+        for part in ["a/site-packages/scipy.libs", "b/scipy.libs", "pip install"] {
+            assert!(missing.message.contains(part), "{missing}");
+        }
+        let old = scratch.file("b/scipy.libs/libopenblasp-r0-23e5df77.3.21.dev.so");
+        scratch.file("b/scipy.libs/libgfortran-8f1e9814.so.5.0.0");
+        assert_eq!(find_lapack(&plugin, &elsewhere), Ok(old));
+        let beside = scratch.file("a/site-packages/scipy.libs/libscipy_openblas-6cdc3b4a.so");
+        assert_eq!(find_lapack(&plugin, &elsewhere), Ok(beside));
     }
 
     #[test]

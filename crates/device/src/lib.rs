@@ -19,6 +19,7 @@ mod callbacks;
 mod describe;
 mod failure;
 mod hlo;
+mod lapack;
 mod layout;
 mod pjrt;
 mod proto;
@@ -28,6 +29,7 @@ mod transfer;
 
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
 pub use element::{host_bytes, is_sub_byte, is_taken_for};
+pub use lapack::check_lapack;
 pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
 pub use types::*;

@@ -24,7 +24,7 @@ use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error, optional, vendor, vendo
 use crate::transfer::Transfers;
 use crate::{
     Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, MemoryUse,
-    ReadForm, Shape, Source, Value, describe, signature,
+    ReadForm, Shape, Source, Value, describe, lapack, signature,
 };
 
 /// Which plugin, and how to open it.
@@ -37,6 +37,8 @@ pub struct PjrtConfig {
     pub capacity_bytes: Option<u64>,
     /// Wanted; only the CPU plugin has more than one.
     pub lanes: u32,
+    /// LAPACK's library, for linear algebra on the CPU plugin.
+    pub lapack: Option<PathBuf>,
 }
 
 pub struct PjrtDevice {
@@ -103,6 +105,8 @@ impl PjrtDevice {
         if client.platform_name().map_err(vendor)? != "cpu" {
             // Devices of other plugins are devices, not lanes: the first is ours.
             lanes.truncate(1);
+        } else if let Some(ffi) = client.ffi() {
+            lapack::register(ffi, config.lapack.as_deref());
         }
         let description = describe::describe(&plugin, &client, &lanes, config.capacity_bytes)?;
         let mut memories = Vec::new();

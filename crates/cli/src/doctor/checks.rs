@@ -102,6 +102,23 @@ fn device(name: &str, needed: bool) -> Finding {
     )
 }
 
+/// What `jnp.linalg` on the CPU device calls.
+pub(super) fn lapack(config: &Config) -> Finding {
+    let plugin = serve::find_plugin("cpu").unwrap_or_default();
+    let (path, error) = match serve::find_lapack(config, &plugin) {
+        Ok(path) => match probe::ask_lapack(&path) {
+            None => return Finding::good("lapack", path.display().to_string()),
+            Some(error) => (format!("{}\n", path.display()), error),
+        },
+        Err(problem) if config.lapack.is_some() => return bad("lapack", &problem),
+        Err(problem) => (String::new(), problem.what),
+    };
+    Finding::absent("lapack", format!("{path}{error}")).advice(
+        "only `jnp.linalg` on the CPU device needs it: `pip install scipy` beside the plugin, or \
+         set `lapack` in the configuration",
+    )
+}
+
 /// Prints the versions without importing JAX, which would take a second.
 const ASK_PYTHON: &str = "\
 import sys, importlib.metadata as m

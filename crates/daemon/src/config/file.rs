@@ -32,7 +32,14 @@ const KEYS: &[(&str, &[&str])] = &[
     ("service", &["socket", "allow_users", "idle_exit_seconds"]),
     (
         "device",
-        &["device", "lanes", "memory", "host_memory", "options"],
+        &[
+            "device",
+            "lanes",
+            "memory",
+            "host_memory",
+            "lapack",
+            "options",
+        ],
     ),
     ("scheduling", &["policy"]),
     (

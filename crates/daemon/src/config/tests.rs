@@ -59,6 +59,7 @@ idle_exit_seconds = 0
 device = "cuda"
 lanes = 1
 memory = "16GiB"
+lapack = "/opt/libopenblas.so.0"
 options = { allocator = "bfc", memory_fraction = 0.5, preallocate = false, visible_devices = [0] }
 [cache]
 directory = "/fast/salus"
@@ -78,6 +79,7 @@ count = 3
     assert_eq!(config.idle_exit_seconds, Some(0));
     assert_eq!((config.device.as_str(), config.lanes), ("cuda", Some(1)));
     assert_eq!(config.capacity_bytes, Some(16 << 30));
+    assert_eq!(config.lapack, Some("/opt/libopenblas.so.0".into()));
     assert_eq!(
         config.plugin_options["memory_fraction"],
         PluginOption::Float(0.5)
@@ -109,7 +111,7 @@ fn children_read_what_the_supervisor_wrote() {
     config
         .plugin_options
         .insert("t".into(), PluginOption::Text("2".into()));
-    let settings = config.host_settings("/x/plugin.so".into());
+    let settings = config.host_settings("/x/plugin.so".into(), Some("/x/lapack.so".into()));
     let text = serde_json::to_string(&settings).expect("it can be written");
     let read: HostSettings = serde_json::from_str(&text).expect("it can be read");
     assert_eq!(read, settings);

@@ -67,6 +67,7 @@ impl Fixture {
         let settings = HostSettings {
             device: "scripted".into(),
             plugin: "scripted".into(),
+            lapack: None,
             policy: "fair".into(),
             lanes: Some(1),
             capacity_bytes: None,

@@ -32,6 +32,15 @@ const TUNABLES: &str = "GLIBC_TUNABLES";
 const HEAP: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:\
                     glibc.malloc.trim_threshold=67108864";
 
+/// LAPACK's own threads: as many as in JAX's own process, that is, the cores, or what one of these
+/// says. Whoever bounds the plugin's pool bounds them too, unless he says something of both.
+const LAPACK_THREADS: [&str; 3] = [
+    "OPENBLAS_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "OMP_NUM_THREADS",
+];
+const PLUGIN_THREADS: &str = "PJRT_NPROC";
+
 /// How children are started. Tests put a program of their own here.
 #[derive(Debug, Clone)]
 pub struct Launcher {
@@ -90,6 +99,9 @@ impl Launcher {
             command.env(QUIET.0, QUIET.1);
         }
         if role == Role::DeviceHost {
+            if let Some(threads) = lapack_threads(|name| std::env::var(name).ok()) {
+                command.env(LAPACK_THREADS[0], threads.to_string());
+            }
             let mut tunables = std::env::var_os(TUNABLES).unwrap_or_default();
             if !tunables.is_empty() {
                 tunables.push(":");
@@ -102,6 +114,17 @@ impl Launcher {
             .map_err(|e| io::Error::new(e.kind(), format!("`{}`: {e}", self.program.display())))?;
         Ok((Process { child, ended: None }, ours))
     }
+}
+
+/// How many threads LAPACK is told to have, if it must be told.
+fn lapack_threads(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
+    if LAPACK_THREADS.iter().any(|name| variable(name).is_some()) {
+        return None;
+    }
+    let threads = variable(PLUGIN_THREADS)?.parse().ok()?;
+    let cores = std::thread::available_parallelism().ok()?.get();
+    // It would take more than the cores, too.
+    (1..cores).contains(&threads).then_some(threads)
 }
 
 /// A child of ours.
@@ -173,6 +196,23 @@ fn how(status: ExitStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lapack_has_no_more_threads_than_the_plugin() {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let told = |said: &[(&str, usize)]| {
+            let find = |name: &str| said.iter().find(|(said, _)| *said == name);
+            lapack_threads(|name| find(name).map(|(_, value)| value.to_string()))
+        };
+        assert_eq!(told(&[]), None);
+        assert_eq!(told(&[(PLUGIN_THREADS, cores)]), None);
+        assert_eq!(told(&[(PLUGIN_THREADS, cores + 1)]), None);
+        assert_eq!(told(&[(PLUGIN_THREADS, 0)]), None);
+        if cores > 1 {
+            assert_eq!(told(&[(PLUGIN_THREADS, 1)]), Some(1));
+            assert_eq!(told(&[(PLUGIN_THREADS, 1), ("OMP_NUM_THREADS", 2)]), None);
+        }
+    }
 
     #[test]
     fn ends_are_told_in_words() {

@@ -50,7 +50,7 @@ fn start_with(device: &str, change: impl FnOnce(&mut Service) + Send + 'static) 
             socket: at,
             allow_users: AllowUsers::Owner,
             idle_exit: None,
-            host: config.host_settings(PathBuf::new()),
+            host: config.host_settings(PathBuf::new(), None),
             launcher: fake::launcher(),
             when_ready: Box::new(move |line| {
                 let _ = tell.send(line.to_owned());

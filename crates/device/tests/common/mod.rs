@@ -111,6 +111,7 @@ impl Subject for Pjrt {
             options: Vec::new(),
             capacity_bytes: None,
             lanes,
+            lapack: Some(lapack()),
         })
         .expect("the CPU plugin opens")
     }
@@ -181,6 +182,11 @@ pub(crate) fn cpu_plugin() -> PathBuf {
     discover::find_plugin("cpu", &places).unwrap_or_else(|error| {
         panic!("{error}\nRun `make venv`, or set SALUS_TEST_SITE_PACKAGES.")
     })
+}
+
+/// The LAPACK that came with it.
+pub(crate) fn lapack() -> PathBuf {
+    discover::find_lapack(&cpu_plugin(), &[]).expect("SciPy is installed with the plugin")
 }
 
 /// What a `release` is made of; dropping it is a message.
