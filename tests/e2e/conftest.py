@@ -15,6 +15,7 @@ from harness import (  # noqa: E402
     Daemon,
     Result,
     Sandbox,
+    assert_same_report,
     python,
     run,
     salus_binary,
@@ -85,8 +86,8 @@ def shared_daemon(salus_bin, shared_sandbox):
 
 @pytest.fixture
 def run_direct(sandbox):
-    def call(script, *args, name: str = "direct", **more: str) -> Result:
-        env = sandbox.direct(name) | more
+    def call(script, *args, on_cpu: bool = False, **more: str) -> Result:
+        env = (sandbox.cpu() if on_cpu else sandbox.direct()) | more
         return run(sandbox, python(SCRIPTS / script, *args), env)
 
     return call
@@ -103,15 +104,18 @@ def run_salus(sandbox):
 
 @pytest.fixture
 def both_ways(run_direct, run_salus, shared_daemon):
-    """Runs a script with and without Salus, side by side; the printed results must be equal."""
+    """Runs a script with and without Salus, side by side; the printed results must be equal.
 
-    def call(script, *args, direct_name: str = "direct", **more: str) -> Result:
+    Without is the vendor's plugin, or JAX's own CPU backend.
+    """
+
+    def call(script, *args, on_cpu: bool = False, **more: str) -> Result:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             through = pool.submit(run_salus, script, *args, daemon=shared_daemon, **more)
-            direct = pool.submit(run_direct, script, *args, name=direct_name, **more)
+            direct = pool.submit(run_direct, script, *args, on_cpu=on_cpu, **more)
         expected, result = direct.result().ok(), through.result().ok()
         assert expected.stdout, f"`{script}` reported nothing"
-        assert result.stdout == expected.stdout, result.text()
+        assert_same_report(result.stdout, expected.stdout)
         return result
 
     return call

@@ -87,7 +87,7 @@ def test_a_callback_that_never_returns_ends_its_own_launch(make_daemon, sandbox)
 @pytest.mark.parametrize("policy", ["fair", "pack"])
 def test_callbacks_use_the_device_themselves(make_daemon, sandbox, policy):
     daemon = make_daemon(options=["--policy", policy])
-    cpu = sandbox.environment(JAX_PLATFORMS="cpu")
+    cpu = sandbox.cpu()
     expected = run(sandbox, python(CALLBACKS / "nested.py"), cpu).ok().stdout
     result = job(sandbox, daemon, "nested.py").ok()
     assert result.stdout == expected, result.text()

@@ -91,8 +91,12 @@ impl Launcher {
             .env(SETTINGS, serde_json::to_string(settings)?)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // What a vendor's library prints belongs in the log.
-            .stdout(Stdio::from(io::stderr().as_fd().try_clone_to_owned()?))
+            .stdout(match role {
+                // LAPACK writes a line there for some matrices, so a job could fill the log.
+                Role::DeviceHost => Stdio::null(),
+                // What a vendor's library prints belongs in the log.
+                Role::Compiler => Stdio::from(io::stderr().as_fd().try_clone_to_owned()?),
+            })
             // A Ctrl-C at the terminal is for the supervisor, which then ends its children.
             .process_group(0);
         if std::env::var_os(QUIET.0).is_none() {
