@@ -142,6 +142,12 @@ pub(crate) fn register(ffi: Ffi, library: Option<&Path>) {
     }
 }
 
+/// The custom calls that programs may make where there is LAPACK.
+pub fn lapack_targets() -> impl Iterator<Item = &'static str> {
+    let with_library = TARGETS.iter().map(|target| target.name);
+    [OWN.0].into_iter().chain(with_library)
+}
+
 /// Whether the library at `path` can be opened and has all routines.
 pub fn check_lapack(path: &Path) -> Result<(), Error> {
     library::check(path, TARGETS.iter().map(|target| target.routine)).map_err(vendor)
