@@ -24,6 +24,7 @@ it loses the convenience and not the job. Tested on JAX 0.6.2, 0.7.2 and 0.10.2.
 from __future__ import annotations
 
 import ctypes
+import contextlib
 import dataclasses
 import logging
 import math
@@ -57,9 +58,11 @@ def initialize() -> None:
         return  # the other copy was first
     platforms = _platforms_asked_for()
     if platforms and PLATFORM not in platforms:
+        _leave_word("platforms " + ",".join(platforms))
         return
     asked = PLATFORM in platforms or bool(os.environ.get("SALUS_SOCKET"))
     if asked or any(map(_listens, _default_sockets())):
+        _leave_word("registered")
         _prepare_jax(xla_bridge)
         # JAX itself registers what this variable names, after us.
         named = _named_library()
@@ -67,6 +70,14 @@ def initialize() -> None:
             _register(xla_bridge)
         elif not named.endswith(".json"):
             _guarded(_run_callbacks_of, named)
+
+
+def _leave_word(what: str) -> None:
+    """For `salus run`, which says at the end if its command opened no session, and why."""
+    path = os.environ.get("SALUS_RUN_NOTES")
+    if path:
+        with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as notes:
+            notes.write(what + "\n")
 
 
 # ---------------------------------------------------------------- is Salus wanted?

@@ -103,6 +103,45 @@ def test_run_passes_on_how_the_command_ended(daemon, sandbox, salus_bin):
     assert missing.code != 0 and "no-such-command" in missing.stderr
 
 
+NO_SESSION = "opened no session"
+
+
+@pytest.mark.parametrize(
+    "script, why",
+    [
+        ("print('RAN')", "it asked JAX for no device"),
+        ("import jax; print('RAN')", "it asked JAX for no device"),
+        (
+            "import jax; jax.config.update('jax_platforms', 'cpu'); print('RAN', jax.devices())",
+            "it chose `cpu` itself",
+        ),
+        (
+            "import os; os.environ['JAX_PLATFORMS'] = 'cpu'; import jax; print('RAN', jax.devices())",
+            "it chose `cpu` itself",
+        ),
+        ("import numpyro; numpyro.set_platform('cpu'); import jax; print('RAN', jax.devices())", "it chose `cpu` itself"),
+    ],
+)
+def test_run_says_when_its_command_opened_no_session(daemon, sandbox, salus_bin, script, why):
+    env = sandbox.environment(SALUS_SOCKET=str(daemon.socket))
+    ended = f"{script}; exit(3)"
+    command = [salus_bin, "run", "--name", "mine", "--", sys.executable, "-c", ended]
+    result = run(sandbox, command, env)
+    assert result.code == 3 and result.stdout.startswith("RAN"), result.text()
+    (line,) = (line for line in result.stderr.splitlines() if NO_SESSION in line)
+    assert line.startswith(f"salus: `mine` {NO_SESSION}: {why}"), result.text()
+
+
+def test_run_says_nothing_where_a_session_was_opened(daemon, sandbox, salus_bin):
+    env = sandbox.environment(SALUS_SOCKET=str(daemon.socket))
+    # Also if a process of the command's opened it, and if that one is a `salus run`, too.
+    inner = f"{salus_bin} run -- {sys.executable} {FIRST_USE}; echo done"
+    for command in (python(FIRST_USE), ["sh", "-c", inner]):
+        result = run(sandbox, [salus_bin, "run", "--", *command], env).ok()
+        assert "RAN on cpu 6.0" in result.stdout
+        assert NO_SESSION not in result.stderr, result.text()
+
+
 def python_without_salus(sandbox) -> dict[str, str]:
     """The same packages without ours, for the Python that this environment was made of."""
     site = sandbox.directory / "site"

@@ -35,6 +35,8 @@ struct Environment {
     name: Option<String>,
     /// As `salus run` writes them.
     terms: Terms,
+    /// Which `salus run` started the job; 0 is none.
+    run: u64,
     deadline: Duration,
     runtime_directory: Option<PathBuf>,
     temporary_directory: PathBuf,
@@ -63,6 +65,7 @@ fn environment() -> &'static Environment {
                 iterations: number("SALUS_ITERATIONS"),
                 expect_us: number("SALUS_EXPECT_US"),
             },
+            run: number("SALUS_RUN"),
             deadline: text("SALUS_CONNECT_SECONDS")
                 .and_then(|seconds| seconds.parse().ok())
                 .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
@@ -103,6 +106,7 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
         version: env!("CARGO_PKG_VERSION").into(),
         name: name(choice.name),
         terms: environment().terms.clone(),
+        run: environment().run,
     };
     send_all(&socket, &ToService::from(hello), None).map_err(|e| silent(&shown, &e))?;
     let mut inbox = Inbox::default();

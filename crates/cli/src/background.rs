@@ -1,9 +1,8 @@
 //! Starts a service that stays when we go: `salus run` where none runs, `salus serve --background`.
 //!
 //! Two processes on the way: `salus detach` makes a new session (so that no terminal reaches it),
-//! starts `salus serve` and ends, so that the service is nobody's child: the job that `salus run`
-//! turns into must not find a child that it did not start. The service's standard output comes
-//! back to us: a line when it serves, or the end if it could not.
+//! starts `salus serve` and ends, so that the service is nobody's child and nobody waits for it. The
+//! service's standard output comes back to us: a line when it serves, or the end if it could not.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, PipeReader, Read, Seek, SeekFrom};

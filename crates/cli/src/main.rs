@@ -80,6 +80,9 @@ enum Command {
     /// A part of `salus run`
     #[command(hide = true)]
     Detach(serve::Arguments),
+    /// A part of `salus run`
+    #[command(hide = true)]
+    RunCommand(run::child::Arguments),
     /// A part of `salus doctor`
     #[command(hide = true)]
     ProbePlugin(probe::Arguments),
@@ -128,6 +131,7 @@ fn main() -> ExitCode {
         Command::DeviceHost => serve::device_host(),
         Command::Compiler => serve::compiler(),
         Command::Detach(arguments) => background::detach(&arguments),
+        Command::RunCommand(arguments) => run::child::become_command(&arguments),
         Command::ProbePlugin(arguments) => probe::probe(&arguments),
     };
     outcome.unwrap_or_else(|problem| output::error(&problem))

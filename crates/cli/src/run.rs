@@ -1,21 +1,28 @@
 //! `salus run -- CMD`: the command, with a service and the settings by which JAX finds it.
 //!
-//! The command replaces this process, so that its exit status, signals and terminal are its own. It
-//! is told of Salus by its environment alone. A Python that has JAX but not our package finds the
-//! plugin through a directory of ours on its path.
+//! The command's exit status, signals and terminal are its own (`child.rs`). It is told of Salus by its
+//! environment alone. A Python that has JAX but not our package finds the plugin through a directory of
+//! ours on its path. If it has opened no session when it ends, that is said in one line, because
+//! whoever typed `salus run` believes that it did.
+
+pub(crate) mod child;
+mod notes;
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use notes::Notes;
+use salus_channel::Inbox;
 use salus_daemon::config::{Config, Problem};
+use salus_daemon::log::tame;
 use salus_daemon::paths::{Places, absolute, ensure_private_dir};
 use salus_wire::{Priority, Request};
 
@@ -26,9 +33,6 @@ use crate::{Outcome, Where, ask, background, library, output, serve};
 const JAX_PLUGIN: &str = include_str!("../../../python/salus/jax_plugin.py");
 /// A service that was started for a job goes away after so long without one.
 const IDLE_SECONDS: u64 = 600;
-/// As a shell has it.
-const NOT_FOUND: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -70,31 +74,51 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
         Some(socket) => socket,
         None => start(arguments, &places)?,
     };
-    let Some((program, rest)) = arguments.command.split_first() else {
-        return Err(Problem::new("there is no command after `--`"));
-    };
     let name = arguments
         .name
         .clone()
         .or_else(|| std::env::var("SALUS_NAME").ok().filter(|n| !n.is_empty()))
         .unwrap_or_else(|| name_of(&arguments.command));
-    hold(&socket);
-    let failure = Command::new(program)
-        .args(rest)
-        .env("SALUS_SOCKET", absolute(&socket))
-        .env("SALUS_NAME", name)
-        .envs(terms(arguments))
-        .env("SALUS_LIBRARY", library)
-        // `cpu` stays there for `jax.devices("cpu")`.
-        .env("JAX_PLATFORMS", "salus,cpu")
-        .env("PYTHONPATH", python_path(&plugin_path)?)
-        .exec();
-    let what = format!("`{}` cannot be run: {failure}", program.to_string_lossy());
-    output::failure(&Problem::new(what));
-    Ok(ExitCode::from(match failure.kind() {
-        io::ErrorKind::NotFound => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
-    }))
+    let held = hold(&socket);
+    let notes = Notes::new(&places);
+    let status = child::run(
+        Command::new("/proc/self/exe")
+            .arg0("salus")
+            .arg("run-command")
+            .arg(std::process::id().to_string())
+            .arg("--")
+            .args(&arguments.command)
+            .env("SALUS_SOCKET", absolute(&socket))
+            .env("SALUS_NAME", &name)
+            .env(
+                "SALUS_RUN",
+                held.as_ref().map_or(0, |held| held.run).to_string(),
+            )
+            .env(notes::VARIABLE, notes.path())
+            .envs(terms(arguments))
+            .env("SALUS_LIBRARY", library)
+            // `cpu` stays there for `jax.devices("cpu")`.
+            .env("JAX_PLATFORMS", "salus,cpu")
+            .env("PYTHONPATH", python_path(&plugin_path)?),
+    )
+    .map_err(|e| Problem::new(format!("the command cannot be started: {e}")))?;
+    match held.and_then(Held::has_session) {
+        // Another `salus run` around this one knows of its own sessions only.
+        Some(true) => {
+            if let Some(outer) = std::env::var_os(notes::VARIABLE) {
+                notes::add(Path::new(&outer), notes::OPENED);
+            }
+        }
+        Some(false) => {
+            if let Some(why) = notes.why() {
+                output::note(&format!("`{}` opened no session: {why}", tame(&name)));
+            }
+        }
+        // The service has ended meanwhile, or did not answer.
+        None => {}
+    }
+    drop(notes);
+    Ok(child::end_like(status))
 }
 
 /// What the job's library tells the service of it. What is not said here stays as it was.
@@ -122,13 +146,32 @@ fn terms(arguments: &Arguments) -> Vec<(&'static str, String)> {
         .collect()
 }
 
-/// Has the service stay until the command ends, however late it comes to use JAX: the command
-/// inherits a connection. Without one, an idle service may end before.
-fn hold(socket: &Path) {
-    if let Ok(Some(held)) = ask::ask(socket, Request::Hold) {
-        let descriptor = OwnedFd::from(held.stream);
-        if rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::empty()).is_ok() {
-            std::mem::forget(descriptor);
+/// A connection that says that the command may still come.
+struct Held {
+    stream: UnixStream,
+    /// By which the service knows the command's sessions.
+    run: u64,
+}
+
+/// Has the service stay until the command ends, however late it comes to use JAX. The command
+/// inherits the connection, because it may leave something running. Without one, an idle service may
+/// end before.
+fn hold(socket: &Path) -> Option<Held> {
+    let held = ask::ask(socket, Request::Hold).ok()??;
+    let run = held.json["run"].as_u64()?;
+    let stream = held.stream;
+    rustix::io::fcntl_setfd(&stream, rustix::io::FdFlags::empty()).ok()?;
+    Some(Held { stream, run })
+}
+
+impl Held {
+    /// Whether the command has opened a session; `None` if the service is gone.
+    fn has_session(self) -> Option<bool> {
+        match Inbox::default().fill(&self.stream, false) {
+            Ok(0) => None,
+            Ok(_) => Some(true),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Some(false),
+            Err(_) => None,
         }
     }
 }

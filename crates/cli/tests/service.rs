@@ -4,7 +4,9 @@
 //! word on them, with a deadline.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -185,7 +187,7 @@ fn run_starts_a_service_says_so_and_tells_the_command() {
         done.err,
         format!(
             "salus: started a service for this user at {}, it ends after 10 min without jobs; \
-             log: {}\n",
+             log: {}\nsalus: `sh` opened no session: it asked JAX for no device\n",
             socket.display(),
             socket.with_extension("log").display()
         )
@@ -200,7 +202,10 @@ fn run_starts_a_service_says_so_and_tells_the_command() {
         "echo $SALUS_NAME",
     ]);
     assert_eq!((again.code, again.out.as_str()), (0, "mine\n"));
-    assert_eq!(again.err, "", "the service is there already");
+    assert_eq!(
+        again.err, "salus: `mine` opened no session: it asked JAX for no device\n",
+        "the service is there already"
+    );
     let service = watch(&home.report()["service"]["pid"]);
     let stopped = home.run(&["stop"]);
     assert_eq!(stopped.code, 0);
@@ -224,6 +229,54 @@ fn a_command_that_is_not_there_is_told_as_a_shell_does() {
         "{}",
         done.err
     );
+}
+
+#[test]
+fn a_run_ends_as_its_command_did_and_passes_signals_on() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let ended = |script: &str| {
+        let output = home.salus(&["run", "--", "sh", "-c", script]).output();
+        output.expect("it can be started").status
+    };
+    assert_eq!(ended("kill -9 $$").signal(), Some(9));
+    assert_eq!(ended("kill -TERM $$").signal(), Some(15));
+    // Sent to the run alone, which is its parent: it reaches the command, which goes on.
+    let script = "trap 'echo caught; exit 3' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done";
+    let done = home.run(&["run", "--", "sh", "-c", script]);
+    assert_eq!(
+        (done.code, done.out.as_str()),
+        (3, "caught\n"),
+        "{}",
+        done.err
+    );
+    let left = fs::read_dir(home.dir.join("salus")).expect("a directory");
+    let left: Vec<_> = left.flatten().map(|e| e.file_name()).collect();
+    assert!(
+        left.iter()
+            .all(|name| !name.to_string_lossy().ends_with(".notes")),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn a_run_that_is_killed_takes_its_command_along() {
+    let home = Home::new();
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let mut run = home
+        .salus(&["run", "--", "sh", "-c", "echo $$; exec sleep 1000"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it can be started");
+    let mut line = String::new();
+    let out = run.stdout.take().expect("it is piped");
+    BufReader::new(out)
+        .read_line(&mut line)
+        .expect("it says its number");
+    let command = watch(&Value::from(line.trim().parse::<i64>().expect("a number")));
+    run.kill().expect("it is ours");
+    run.wait().expect("it ends");
+    wait_for_end(&command);
 }
 
 #[test]

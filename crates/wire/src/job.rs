@@ -68,6 +68,8 @@ wire_struct! {
         /// What `salus ps` shows.
         name: String = limits::NAME_BYTES,
         terms: Terms,
+        /// Which `salus run` it comes from, as the answer to that one's `Hold` says; 0 is none.
+        run: u64,
     }
 
     /// The first frame of a command such as `salus ps`; answered by `Answer` or `Refused`.

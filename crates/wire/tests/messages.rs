@@ -140,6 +140,7 @@ fn messages_of_jobs() {
         version: "0.1".into(),
         name: "train.py".into(),
         terms: terms(),
+        run: 0,
     });
     check::<M>(Command {
         protocol_min: 1,

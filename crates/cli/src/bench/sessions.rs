@@ -57,6 +57,7 @@ impl Session {
             version: env!("CARGO_PKG_VERSION").into(),
             name: "bench".into(),
             terms: Terms::default(),
+            run: 0,
         }))?;
         match self.receive()? {
             FromService::Welcome(_) => Ok(()),

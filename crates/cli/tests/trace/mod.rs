@@ -43,6 +43,7 @@ impl Job {
             version: "test".into(),
             name: name.into(),
             terms: Terms::default(),
+            run: 0,
         });
         job.until(|message| matches!(message, FromService::Welcome(_)));
         let segment = job.segment.as_fd().try_clone_to_owned();

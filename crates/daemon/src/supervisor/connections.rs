@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use salus_channel::Outbox;
-use salus_wire::{Error, FromService, Refused, Terms};
+use salus_wire::{Answer, Error, FromService, Refused, Terms};
+use serde_json::json;
 
 use super::greeting::{Greeting, Peer};
 
@@ -47,14 +48,16 @@ pub(super) enum Stage {
         protocol: u32,
         name: String,
         terms: Terms,
+        run: u64,
     },
     /// A command that waits for the device host's answer.
     Reporting { request: u64, wanted: Wanted },
     /// An answer is being written. `stays`: it then stays open until the service has ended, so that
     /// the end of the stream tells `salus stop` that it has.
     Answering { outbox: Outbox, stays: bool },
-    /// `salus run` has started a job, which has this connection until it ends.
-    Holding,
+    /// `salus run` has started a job, which has this connection until it ends. `told`: that the job
+    /// has opened a session.
+    Holding { told: bool },
 }
 
 /// What a command waits for.
@@ -75,7 +78,7 @@ impl Connection {
             Stage::Waiting { .. }
             | Stage::Reporting { .. }
             | Stage::Answering { .. }
-            | Stage::Holding => PollFlags::empty(),
+            | Stage::Holding { .. } => PollFlags::empty(),
         }
     }
 
@@ -85,17 +88,29 @@ impl Connection {
             Stage::Greeting(_) => Some(now + GREETING_TIME),
             Stage::Reporting { .. } => Some(now + REPORT_TIME),
             Stage::Answering { stays: false, .. } => Some(now + ANSWER_TIME),
-            Stage::Answering { stays: true, .. } | Stage::Waiting { .. } | Stage::Holding => None,
+            Stage::Answering { stays: true, .. }
+            | Stage::Waiting { .. }
+            | Stage::Holding { .. } => None,
         };
         self.stage = stage;
     }
 }
 
-/// All of them, by a number that is never used twice.
-#[derive(Debug, Default)]
+/// All of them, by a number that is never used twice, nor by the service before this one: a job may
+/// still name the `salus run` that it came from.
+#[derive(Debug)]
 pub(super) struct Connections {
     all: BTreeMap<u64, Connection>,
     next: u64,
+}
+
+impl Default for Connections {
+    fn default() -> Self {
+        Self {
+            all: BTreeMap::new(),
+            next: u64::from(std::process::id()) << 32,
+        }
+    }
 }
 
 impl Connections {
@@ -139,7 +154,25 @@ impl Connections {
 
     /// Jobs that have been started and may not have come yet.
     pub(super) fn holding(&self) -> usize {
-        self.ids(|c| matches!(c.stage, Stage::Holding)).len()
+        self.ids(|c| matches!(c.stage, Stage::Holding { .. })).len()
+    }
+
+    /// Tells the `salus run` that a job says it comes from of its first session.
+    pub(super) fn tell_run(&mut self, run: u64, user: u32, session: u64) {
+        let Some(connection) = self.all.get_mut(&run) else {
+            return;
+        };
+        let own = connection.peer.uid == user;
+        if let Stage::Holding { told } = &mut connection.stage
+            && own
+            && !std::mem::replace(told, true)
+        {
+            let json = json!({ "session": session }).to_string();
+            let mut outbox = Outbox::default();
+            outbox.push(&FromService::from(Answer { json }), None);
+            // It is small and the second of two, so the socket takes it.
+            let _ = outbox.flush(&connection.stream, false);
+        }
     }
 
     pub(super) fn commands(&self) -> usize {

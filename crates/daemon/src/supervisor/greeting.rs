@@ -203,6 +203,7 @@ mod tests {
             version: "0.1.0".into(),
             name: "train.py".into(),
             terms: Terms::default(),
+            run: 0,
         }
         .into()
     }

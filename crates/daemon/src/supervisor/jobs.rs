@@ -9,6 +9,8 @@ use salus_wire::{
     Request, ToHost, limits,
 };
 
+use serde_json::json;
+
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING, Wanted};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
 use super::report::{Card, ServicePart, answer, farewell, merge};
@@ -81,7 +83,7 @@ impl Supervisor {
             Stage::Answering { .. } if !events.intersects(PollFlags::HUP | PollFlags::ERR) => {
                 self.connections.write(id);
             }
-            Stage::Holding => {
+            Stage::Holding { .. } => {
                 self.idle_since = now;
                 self.connections.remove(id);
             }
@@ -94,7 +96,10 @@ impl Supervisor {
 
     fn on_hello(&mut self, id: u64, hello: Hello, protocol: u32, now: Instant) {
         let Hello {
-            mut name, terms, ..
+            mut name,
+            terms,
+            run,
+            ..
         } = hello;
         if name.trim().is_empty() {
             name = "unnamed".into();
@@ -126,6 +131,7 @@ impl Supervisor {
                 protocol,
                 name,
                 terms,
+                run,
             };
             connection.enter(waiting, now);
         }
@@ -150,6 +156,7 @@ impl Supervisor {
                 protocol,
                 name,
                 terms,
+                run,
             } = connection.stage
             else {
                 continue;
@@ -179,6 +186,7 @@ impl Supervisor {
             };
             log::info(format_args!("{} is open", card.label(session)));
             self.sessions.insert(session, card);
+            self.connections.tell_run(run, uid, session);
         }
     }
 
@@ -353,10 +361,11 @@ impl Supervisor {
         let Some(connection) = self.connections.get(id) else {
             return;
         };
-        let held = FromService::from(Answer { json: "{}".into() });
+        let json = json!({ "run": id }).to_string();
+        let held = FromService::from(Answer { json });
         // A first answer always fits into the socket.
         let _ = salus_channel::send_all(&connection.stream, &held, None);
-        connection.enter(Stage::Holding, now);
+        connection.enter(Stage::Holding { told: false }, now);
     }
 
     fn on_stop(&mut self, id: u64, now: Instant) {
@@ -396,7 +405,7 @@ impl Supervisor {
                 );
                 self.no_answer(id, "not answering", now);
             }
-            Stage::Waiting { .. } | Stage::Answering { .. } | Stage::Holding => {
+            Stage::Waiting { .. } | Stage::Answering { .. } | Stage::Holding { .. } => {
                 self.connections.remove(id);
             }
         }

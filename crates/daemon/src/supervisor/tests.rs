@@ -104,6 +104,7 @@ impl Running {
             version: "test".into(),
             name: name.into(),
             terms: Terms::default(),
+            run: 0,
         };
         send_all(&stream, &ToService::from(hello), None).expect("it reads");
         stream
@@ -322,6 +323,7 @@ fn a_job_of_another_version_is_refused_with_both_ranges() {
         version: "9.9".into(),
         name: "x".into(),
         terms: Terms::default(),
+        run: 0,
     };
     send_all(&stream, &ToService::from(hello), None).expect("it reads");
     let error = refusal_of(&stream);
@@ -496,6 +498,50 @@ fn a_started_job_keeps_the_service_before_it_comes() {
 }
 
 #[test]
+fn a_run_is_told_of_the_first_session_of_its_job_and_of_no_others() {
+    let service = start("works").until_ready();
+    let hold = || {
+        let (answer, held) = service.command(Request::Hold);
+        held.set_nonblocking(true).expect("it is a socket");
+        (answer["run"].as_u64().expect("a number"), held)
+    };
+    let ((mine, held), (other, quiet)) = (hold(), hold());
+    assert_ne!(mine, other);
+    let session = |run| {
+        let stream = service.connect();
+        let hello = Hello {
+            protocol_min: 1,
+            protocol_max: 1,
+            version: "test".into(),
+            name: "train.py".into(),
+            terms: Terms::default(),
+            run,
+        };
+        send_all(&stream, &ToService::from(hello), None).expect("it reads");
+        (welcome(&stream).session, stream)
+    };
+    let _before = session(0);
+    let (first, _job) = session(mine);
+    let _second = session(mine);
+    let _stranger = session(77);
+    // Whoever was welcomed was told of before.
+    let mut inbox = Inbox::default();
+    inbox.fill(&held, false).expect("it was told");
+    match inbox.take().expect("a frame").map(|told| told.message) {
+        Some(FromService::Answer(told)) => {
+            assert_eq!(told.json, format!("{{\"session\":{first}}}"))
+        }
+        other => panic!("not told but {other:?}"),
+    }
+    assert!(inbox.take::<FromService>().expect("no frame").is_none());
+    for silent in [&held, &quiet] {
+        let nothing = Inbox::default().fill(silent, false);
+        assert!(nothing.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock));
+    }
+    service.stop();
+}
+
+#[test]
 fn an_open_session_keeps_the_service_and_its_end_starts_the_idle_time() {
     let idle = Duration::from_millis(300);
     let service = start_with("works", move |service| service.idle_exit = Some(idle)).until_ready();
@@ -536,6 +582,7 @@ fn what_follows_the_first_frame_reaches_the_device_host() {
         version: "test".into(),
         name: "echo".into(),
         terms: Terms::default(),
+        run: 0,
     };
     let mut bytes = Vec::new();
     encode_frame(&ToService::from(hello), 1, 0, &mut bytes);
