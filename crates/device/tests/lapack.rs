@@ -45,7 +45,7 @@ fn custom_call(target: &str, attributes: &str, operands: &[&str], results: &[&st
 
 /// Runs such a program on ones; the bytes of its results.
 fn run(device: &PjrtDevice, code: &str) -> Result<Vec<Vec<u8>>, Error> {
-    let options = options::rebuild(&[]).expect("no options are options");
+    let options = options::rebuild(&[], &[]).expect("no options are options");
     let source = Source {
         format: "mlir",
         code: code.as_bytes(),
