@@ -2,15 +2,17 @@
 PYTHON ?= python3
 VENV := .venv
 OLD_VENV := .venv-old
+SUITE_VENV := .venv-jax-suite
 STAMP := $(VENV)/.requirements
 OLD_STAMP := $(OLD_VENV)/.requirements
+SUITE_STAMP := $(SUITE_VENV)/.requirements
 PIP := $(VENV)/bin/pip --disable-pip-version-check -q
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 # Expanded by each recipe, because a clean checkout has no venv when this file is read.
 export SALUS_TEST_SITE_PACKAGES = $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages)
 export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
 
-.PHONY: all build venv venv-old wheel lint test-rust test-e2e test demo bench clean
+.PHONY: all build venv venv-old wheel lint test-rust test-e2e test jax-suite demo bench clean
 
 all: build
 
@@ -49,6 +51,18 @@ test-e2e: wheel venv-old
 
 test: lint test-rust test-e2e
 
+# JAX's own tests, from a checkout, on JAX's CPU backend and through Salus: takes an hour or two.
+#   make jax-suite TESTS=~/src/jax ARGS="linalg_test --every 1"
+jax-suite: wheel $(SUITE_STAMP)
+	@test -n "$(TESTS)" || { echo "error: TESTS=DIR names a checkout of JAX"; exit 2; }
+	$(SUITE_VENV)/bin/pip --disable-pip-version-check -q install --force-reinstall --no-deps dist/*.whl
+	$(SUITE_VENV)/bin/python tests/jax_suite/compare.py --tests $(TESTS) $(ARGS)
+
+$(SUITE_STAMP): tests/jax_suite/requirements.txt
+	$(PYTHON) -m venv $(SUITE_VENV)
+	$(SUITE_VENV)/bin/pip --disable-pip-version-check -q install -r $<
+	touch $@
+
 demo: wheel
 	$(VENV)/bin/python python/demo.py
 
@@ -56,4 +70,4 @@ bench: wheel
 	$(VENV)/bin/salus bench overhead
 
 clean:
-	rm -rf target dist $(VENV) $(OLD_VENV)
+	rm -rf target dist $(VENV) $(OLD_VENV) $(SUITE_VENV)
