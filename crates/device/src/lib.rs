@@ -19,8 +19,8 @@ mod callbacks;
 mod describe;
 mod failure;
 mod hlo;
-mod lapack;
 mod layout;
+mod linalg;
 mod pjrt;
 mod proto;
 mod scripted;
@@ -29,7 +29,7 @@ mod transfer;
 
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
 pub use element::{host_bytes, is_sub_byte, is_taken_for};
-pub use lapack::{check_lapack, lapack_targets};
+pub use linalg::{check_lapack, linalg_targets};
 pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
 pub use types::*;

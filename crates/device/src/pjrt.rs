@@ -24,7 +24,7 @@ use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error, optional, vendor, vendo
 use crate::transfer::Transfers;
 use crate::{
     Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, MemoryUse,
-    ReadForm, Shape, Source, Value, describe, lapack, signature,
+    ReadForm, Shape, Source, Value, describe, linalg, signature,
 };
 
 /// Which plugin, and how to open it.
@@ -106,7 +106,7 @@ impl PjrtDevice {
             // Devices of other plugins are devices, not lanes: the first is ours.
             lanes.truncate(1);
         } else if let Some(ffi) = client.ffi() {
-            lapack::register(ffi, config.lapack.as_deref());
+            linalg::register(ffi, config.lapack.as_deref());
         }
         let description = describe::describe(&plugin, &client, &lanes, config.capacity_bytes)?;
         let mut memories = Vec::new();

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 from jax._src.lax.linalg import geqrf  # it has no public name
+from jax.experimental.sparse import BCSR
 from jax.lax import linalg
 
 from report import report
@@ -93,6 +94,13 @@ broken[1, 0, 0] = np.inf
 broken = broken.astype(np.float32)
 for name, call in calls(broken, broken[..., :3], broken[:, :3], broken):
     report_with_nan(f"broken {name}", call())
+
+# Sparse, which has a routine of its own.
+for dtype in (np.float32, np.complex128, np.int32):
+    dense = np.where(rng.random((40, 30)) < 0.3, matrices(np.float64, 40, 30) * 9, 0).astype(dtype)
+    matrix = BCSR.fromdense(dense, nse=500)
+    right = (9 * matrices(np.float64, 30, 5)).astype(dtype)
+    report(f"{np.dtype(dtype).name} sparse", [matrix @ right, matrix @ right[:, 0]])
 
 # Nothing at all.
 empty = np.zeros((3, 0, 0), np.float32)

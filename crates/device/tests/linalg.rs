@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use salus_device::{Device, Error, PjrtDevice, ReadForm, Source, lapack_targets, options};
+use salus_device::{Device, Error, PjrtDevice, ReadForm, Source, linalg_targets, options};
 
 /// A program whose only operation is this custom call, with its operands as parameters.
 fn custom_call(target: &str, attributes: &str, operands: &[&str], results: &[&str]) -> String {
@@ -79,8 +79,8 @@ fn run(device: &PjrtDevice, code: &str) -> Result<Vec<Vec<u8>>, Error> {
 #[test]
 fn the_plugin_takes_every_handler_and_each_refuses_what_it_does_not_take() {
     let device = Pjrt.open(1);
-    assert_eq!(lapack_targets().count(), 61, "as many as JAX has");
-    for target in lapack_targets() {
+    assert_eq!(linalg_targets().count(), 62, "as many as JAX has");
+    for target in linalg_targets() {
         let code = custom_call(target, "", &["f32"], &["f32"]);
         let refused = run(&device, &code).expect_err("no routine has one number and gives one");
         assert_eq!(refused.code, INVALID_ARGUMENT, "{refused}");
@@ -300,6 +300,28 @@ const CLAIMS: &[Claim] = &[
         &["4xi32", "4xi32", "4xi32", "4x1xi32"],
         &["4x1xi32"],
         "operand 0 has elements of type 4",
+    ),
+    (
+        "cpu_csr_sparse_dense_ffi",
+        "",
+        &["2xf32", "3xi32", "2xi32", "4xf64"],
+        &["2xf32"],
+        "operand 3 has elements of type 12 and should have 11",
+    ),
+    (
+        "cpu_csr_sparse_dense_ffi",
+        "",
+        &["2xf32", "3xi32", "2xi32", "4x3xf32"],
+        &["3x3xf32"],
+        "result 0 has shape [3, 3] and should have [2, 3]",
+    ),
+    (
+        "cpu_csr_sparse_dense_ffi",
+        "",
+        &["2xf32", "3xi32", "2xi32", "4xf32"],
+        &["2xf32"],
+        // The bits of ones, read as integers.
+        "its index 0 is not below 3",
     ),
 ];
 

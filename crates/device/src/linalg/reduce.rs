@@ -25,7 +25,7 @@ type GeesComplex<T> = unsafe extern "C" fn(
 /// Schur: `a` -> form, vectors, eigenvalues (real: in two parts), how many were selected, info.
 pub(super) fn gees<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
     let results = if T::IS_COMPLEX { 5 } else { 6 };
-    let arguments = Arguments::of(invocation, (1, results), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, results), 0)?;
     let n = arguments.order()?;
     let a = arguments.in_place::<T>(0, 0, &[n, n])?;
     let vectors = arguments.output::<T>(1, &[n, n])?;
@@ -70,7 +70,7 @@ type Gehrd<T> =
 
 /// Hessenberg: `a` -> form and reflections, their factors, info.
 pub(super) fn gehrd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 3), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 3), 0)?;
     let n = arguments.order()?;
     let a = arguments.in_place::<T>(0, 0, &[n, n])?;
     let tau = arguments.output::<T>(1, &[n.saturating_sub(1)])?;
@@ -97,7 +97,7 @@ type Sytrd<T> = unsafe extern "C" fn(
 
 /// Tridiagonal: symmetric `a` -> reflections, diagonal, off-diagonal, factors, info.
 pub(super) fn sytrd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 5), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 5), 0)?;
     let n = arguments.order()?;
     let off = n.saturating_sub(1);
     let a = arguments.in_place::<T>(0, 0, &[n, n])?;

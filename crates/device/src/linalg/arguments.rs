@@ -31,7 +31,6 @@ pub(super) struct Arguments<'a> {
     /// Of the main operand.
     pub(super) rows: usize,
     pub(super) columns: usize,
-    pub(super) element_type: XLA_FFI_DataType,
 }
 
 /// The size of a workspace that asks which size it should have.
@@ -52,21 +51,19 @@ impl<T> Stack<T> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Of a call with so many operands and results; operand `main` is a stack of matrices.
+    /// Of a call with so many operands and results.
     pub(super) fn of(
         invocation: Invocation<'a>,
         (operands, results): (usize, usize),
-        main: usize,
     ) -> Result<Arguments<'a>, Error> {
-        let mut arguments = Arguments {
+        let arguments = Arguments {
             invocation,
             operands: invocation.call.operands()?,
             results: invocation.call.results()?,
             batch: &[],
-            count: 0,
+            count: 1,
             rows: 0,
             columns: 0,
-            element_type: 0,
         };
         let have = (arguments.operands.len(), arguments.results.len());
         if have != (operands, results) {
@@ -75,6 +72,16 @@ impl<'a> Arguments<'a> {
                 have.0, have.1
             )));
         }
+        Ok(arguments)
+    }
+
+    /// The same, where operand `main` is a stack of matrices.
+    pub(super) fn of_matrices(
+        invocation: Invocation<'a>,
+        counts: (usize, usize),
+        main: usize,
+    ) -> Result<Arguments<'a>, Error> {
+        let mut arguments = Arguments::of(invocation, counts)?;
         let dims = arguments.operands[main].dims;
         let Some((batch, &[rows, columns])) = dims.split_last_chunk() else {
             return Err(arguments.wrong(format!(
@@ -91,7 +98,6 @@ impl<'a> Arguments<'a> {
         };
         arguments.rows = rows as usize;
         arguments.columns = columns as usize;
-        arguments.element_type = arguments.operands[main].element_type;
         arguments.batch = batch;
         arguments.count = if dims.contains(&0) {
             0
@@ -149,6 +155,16 @@ impl<'a> Arguments<'a> {
             unsafe { std::ptr::copy(from.data, to.data, elements) };
         }
         Ok(to)
+    }
+
+    pub(super) fn operand_type(&self, index: usize) -> XLA_FFI_DataType {
+        self.operands[index].element_type
+    }
+
+    /// All dimensions of an operand.
+    pub(super) fn operand_shape(&self, index: usize) -> Vec<usize> {
+        let dims = self.operands[index].dims.iter();
+        dims.map(|&dim| dim as usize).collect()
     }
 
     /// The last `N` dimensions of an operand whose size the others do not say.

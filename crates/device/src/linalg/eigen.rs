@@ -22,7 +22,7 @@ type Heevd<T> = unsafe extern "C" fn(
 
 /// Symmetric and Hermitian: `a` -> eigenvectors, eigenvalues, info.
 pub(super) fn syevd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 3), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 3), 0)?;
     let n = arguments.order()?;
     let a = arguments.in_place::<T>(0, 0, &[n, n])?;
     let values = arguments.output::<T::Real>(1, &[n])?;
@@ -90,7 +90,7 @@ pub(super) fn geev_real<T: Scalar>(
 where
     Complex<T>: Element,
 {
-    let arguments = Arguments::of(invocation, (1, 5), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 5), 0)?;
     let n = arguments.order()?;
     let a = arguments.input::<T>(0, &[n, n])?;
     let real_parts = arguments.output::<T>(0, &[n])?;
@@ -188,7 +188,7 @@ pub(super) fn geev_complex<T: Scalar>(
     invocation: Invocation<'_>,
     routine: &Routine,
 ) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 4), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 4), 0)?;
     let n = arguments.order()?;
     let a = arguments.input::<T>(0, &[n, n])?;
     let values = arguments.output::<T>(0, &[n])?;

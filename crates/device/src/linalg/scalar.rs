@@ -13,6 +13,10 @@ impl Element for i32 {
     const TYPE: XLA_FFI_DataType = XLA_FFI_DataType_S32;
 }
 
+impl Element for i64 {
+    const TYPE: XLA_FFI_DataType = XLA_FFI_DataType_S64;
+}
+
 /// What a matrix consists of.
 pub(super) trait Scalar:
     Element

@@ -73,7 +73,7 @@ impl<T: Scalar> Svd<T> {
 }
 
 pub(super) fn gesdd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 5), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 5), 0)?;
     let svd = Svd::<T>::of(&arguments)?;
     let least = arguments.rows.min(arguments.columns);
     let most = arguments.rows.max(arguments.columns);
@@ -107,7 +107,7 @@ pub(super) fn gesdd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) ->
 }
 
 pub(super) fn gesvd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 5), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 5), 0)?;
     let svd = Svd::<T>::of(&arguments)?;
     let reals = 5 * arguments.rows.min(arguments.columns);
     let mut reals = arguments.workspace::<T::Real>(if T::IS_COMPLEX { reals } else { 0 })?;

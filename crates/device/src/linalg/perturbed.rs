@@ -24,8 +24,8 @@ fn answer(call: &Call<'_>) -> Result<(), Error> {
         target: TARGET,
         call,
     };
-    let arguments = Arguments::of(invocation, (4, 1), 3)?;
-    match arguments.element_type {
+    let arguments = Arguments::of_matrices(invocation, (4, 1), 3)?;
+    match arguments.operand_type(3) {
         f if f == XLA_FFI_DataType_F32 => solve_all::<f32>(&arguments),
         f if f == XLA_FFI_DataType_F64 => solve_all::<f64>(&arguments),
         f if f == XLA_FFI_DataType_C64 => solve_all::<Complex<f32>>(&arguments),

@@ -16,7 +16,7 @@ type Trsm<T> = unsafe extern "C" fn(
 
 /// A triangular system: `a`, `b` -> `x` with `a x = b` or `x a = b`.
 pub(super) fn trsm<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (2, 1), 1)?;
+    let arguments = Arguments::of_matrices(invocation, (2, 1), 1)?;
     let (m, n) = (arguments.rows, arguments.columns);
     let side = arguments.letter("side", b"LR")?;
     let uplo = arguments.letter("uplo", b"LU")?;
@@ -57,7 +57,7 @@ type Getrf<T> = unsafe extern "C" fn(&i32, &i32, *mut T, &i32, *mut i32, &mut i3
 
 /// LU: `a` -> factors, pivots, info.
 pub(super) fn getrf<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 3), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 3), 0)?;
     let (m, n) = (arguments.rows, arguments.columns);
     let a = arguments.in_place::<T>(0, 0, &[m, n])?;
     let pivots = arguments.output::<i32>(1, &[m.min(n)])?;
@@ -77,7 +77,7 @@ type Potrf<T> = unsafe extern "C" fn(&u8, &i32, *mut T, &i32, &mut i32, usize);
 
 /// Cholesky: `a` -> factor, info.
 pub(super) fn potrf<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 2), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 2), 0)?;
     let n = arguments.order()?;
     let a = arguments.in_place::<T>(0, 0, &[n, n])?;
     let info = arguments.output::<i32>(1, &[])?;
@@ -97,7 +97,7 @@ type Geqrf<T> = unsafe extern "C" fn(&i32, &i32, *mut T, &i32, *mut T, *mut T, &
 
 /// QR: `a` -> reflections and R, their factors.
 pub(super) fn geqrf<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (1, 2), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (1, 2), 0)?;
     let (m, n) = (arguments.rows, arguments.columns);
     let a = arguments.in_place::<T>(0, 0, &[m, n])?;
     let tau = arguments.output::<T>(1, &[m.min(n)])?;
@@ -119,7 +119,7 @@ type Geqp3Complex<T> = unsafe extern "C" fn(
 
 /// QR with column pivoting: `a`, columns that stay in front -> reflections and R, order, factors.
 pub(super) fn geqp3<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (2, 3), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (2, 3), 0)?;
     let (m, n) = (arguments.rows, arguments.columns);
     let a = arguments.in_place::<T>(0, 0, &[m, n])?;
     let pivots = arguments.in_place::<i32>(1, 1, &[n])?;
@@ -148,7 +148,7 @@ type Orgqr<T> =
 
 /// Q of a QR: reflections, their factors -> Q.
 pub(super) fn orgqr<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (2, 1), 0)?;
+    let arguments = Arguments::of_matrices(invocation, (2, 1), 0)?;
     let (m, n) = (arguments.rows, arguments.columns);
     let [k] = arguments.operand_extents(1)?;
     if k > n || n > m {
@@ -176,7 +176,7 @@ type Ormqr<T> = unsafe extern "C" fn(
 
 /// A product with Q of a QR: reflections, their factors, `c` -> `q c` or `c q`.
 pub(super) fn ormqr<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (3, 1), 2)?;
+    let arguments = Arguments::of_matrices(invocation, (3, 1), 2)?;
     let (m, n) = (arguments.rows, arguments.columns);
     let side = match arguments.integer("left")? {
         0 => b'R',
@@ -216,7 +216,7 @@ type Gtsv<T> = unsafe extern "C" fn(&i32, &i32, *mut T, *mut T, *mut T, *mut T, 
 
 /// A tridiagonal system: three diagonals of length n, `b` -> the same overwritten, `x`, info.
 pub(super) fn gtsv<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) -> Result<(), Error> {
-    let arguments = Arguments::of(invocation, (4, 5), 3)?;
+    let arguments = Arguments::of_matrices(invocation, (4, 5), 3)?;
     let (n, columns) = (arguments.rows, arguments.columns);
     let lower = arguments.in_place::<T>(0, 0, &[n])?;
     let diagonal = arguments.in_place::<T>(1, 1, &[n])?;

@@ -4,6 +4,8 @@
 //! device host has handlers of the same names that call the same library, so results are the same
 //! to the bit. Compilers register them too, because the plugin looks a target up when it compiles.
 //!
+//! Two of JAX's calls need no library: `perturbed.rs` and `sparse.rs`.
+//!
 //! Threads: the library has a pool as large as in JAX's own process (the cores, or
 //! `OPENBLAS_NUM_THREADS` in the service's environment), for all lanes together, from the first
 //! call on. What it computes depends on that number.
@@ -19,6 +21,7 @@ mod perturbed;
 mod reduce;
 mod scalar;
 mod solve;
+mod sparse;
 mod svd;
 
 use std::path::Path;
@@ -124,7 +127,10 @@ const TARGETS: &[Target] = &[
 ];
 
 /// What needs no library.
-const OWN: (&str, XLA_FFI_Handler) = (perturbed::TARGET, perturbed::handler);
+const OWN: &[(&str, XLA_FFI_Handler)] = &[
+    (perturbed::TARGET, perturbed::handler),
+    (sparse::TARGET, sparse::handler),
+];
 
 /// The plugin's name for itself where handlers are registered.
 const PLATFORM: &str = "Host";
@@ -136,16 +142,16 @@ pub(crate) fn register(ffi: Ffi, library: Option<&Path>) {
     let with_library = with_library
         .iter()
         .map(|target| (target.name, target.handler));
-    for (name, handler) in [OWN].into_iter().chain(with_library) {
+    for (name, handler) in OWN.iter().copied().chain(with_library) {
         // A plugin that has its own keeps it; for one that refuses ours, compiling says which.
         let _ = ffi.register(name, PLATFORM, handler);
     }
 }
 
 /// The custom calls that programs may make where there is LAPACK.
-pub fn lapack_targets() -> impl Iterator<Item = &'static str> {
+pub fn linalg_targets() -> impl Iterator<Item = &'static str> {
     let with_library = TARGETS.iter().map(|target| target.name);
-    [OWN.0].into_iter().chain(with_library)
+    OWN.iter().map(|(name, _)| *name).chain(with_library)
 }
 
 /// Whether the library at `path` can be opened and has all routines.
