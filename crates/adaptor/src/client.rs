@@ -15,6 +15,7 @@ use crate::connect::{self, Choice};
 use crate::device::{Place, remember_plugin_attributes};
 use crate::error::{Result, invalid, not_found, unimplemented};
 use crate::fence::{Args, Handle, entry, lend};
+use crate::profiler;
 use crate::session::Session;
 use crate::topology::Topology;
 use crate::values::options;
@@ -124,6 +125,7 @@ entry! {
 
     fn PJRT_Client_Create(args: PJRT_Client_Create_Args) {
         let client = Client::connect(choice(&args)?)?;
+        profiler::remember(&client);
         args.hand(|a| &a.client, Box::new(ClientHandle(client)))
     }
 

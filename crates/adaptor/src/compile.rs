@@ -35,7 +35,7 @@ fn compile(client: &Arc<Client>, source: Source) -> Result<Arc<Loaded>> {
     let (sender, answer) = channel();
     let mut pending = lock(&session.pending);
     if !pending.closed {
-        pending.compilations.insert(program, sender);
+        pending.blobs.insert(program, sender);
     }
     drop(pending);
     let sent = session.send(Compile {
@@ -45,7 +45,7 @@ fn compile(client: &Arc<Client>, source: Source) -> Result<Arc<Loaded>> {
         options: source.options.clone(),
     });
     if let Err(error) = sent {
-        lock(&session.pending).compilations.remove(&program);
+        lock(&session.pending).blobs.remove(&program);
         return Err(error);
     }
     session.call_dispatcher();

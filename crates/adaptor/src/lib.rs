@@ -34,6 +34,9 @@ mod upload;
 
 mod event;
 
+mod profiler;
+mod xspace;
+
 mod dispatch;
 mod fork;
 mod reader;

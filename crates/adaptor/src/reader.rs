@@ -25,7 +25,7 @@ use crate::dispatch::Telling;
 use crate::error::{Error, Result};
 use crate::event::Completion;
 use crate::lock;
-use crate::session::Session;
+use crate::session::{Blob, Session};
 
 /// For so long after a job's thread has read, the dispatcher expects another one to come. Frames
 /// that nobody waits for may lie in the socket for that time.
@@ -158,21 +158,21 @@ fn handle(session: &Session, frame: Received<FromService>) -> std::result::Resul
             }
         }
         FromService::Compiled(compiled) => {
-            let answer = lock(&session.pending)
-                .compilations
-                .remove(&compiled.program);
             let descriptor = frame
                 .descriptor
                 .ok_or("it compiled and sent no signature")?;
-            if let Some(answer) = answer {
-                let _ = answer.send(Ok((descriptor, compiled.bytes)));
-            }
+            answer_blob(session, compiled.program, Ok((descriptor, compiled.bytes)));
         }
         FromService::CompileFailed(failed) => {
-            let answer = lock(&session.pending).compilations.remove(&failed.program);
-            if let Some(answer) = answer {
-                let _ = answer.send(Err(failed.error));
-            }
+            answer_blob(session, failed.program, Err(failed.error));
+        }
+        FromService::Profiled(profiled) => {
+            let blob = match (profiled.error, frame.descriptor) {
+                (Some(error), _) => Err(error),
+                (None, Some(descriptor)) => Ok((descriptor, profiled.bytes)),
+                (None, None) => return Err("it sent a profile without its memory".into()),
+            };
+            answer_blob(session, profiled.request, blob);
         }
         FromService::Usage(usage) => {
             let answer = lock(&session.pending).questions.remove(&usage.request);
@@ -199,6 +199,13 @@ fn handle(session: &Session, frame: Received<FromService>) -> std::result::Resul
         }
     }
     Ok(())
+}
+
+fn answer_blob(session: &Session, id: u64, blob: Blob) {
+    let answer = lock(&session.pending).blobs.remove(&id);
+    if let Some(answer) = answer {
+        let _ = answer.send(blob);
+    }
 }
 
 fn completed(session: &Session, done: Vec<u64>, failed: Vec<(u64, Error)>) {

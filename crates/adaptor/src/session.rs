@@ -94,7 +94,8 @@ pub(crate) struct Pending {
     /// Places of the window in use; those of `operations` and of launches about to be sent.
     pub(crate) in_flight: u32,
     pub(crate) fetches: HashMap<u64, Fetch>,
-    pub(crate) compilations: HashMap<u64, Sender<Compiled>>,
+    /// Signatures by program, profiles by request: one sequence of ids.
+    pub(crate) blobs: HashMap<u64, Sender<Blob>>,
     pub(crate) questions: HashMap<u64, Sender<Result<Usage>>>,
     /// Threads that sleep until there is room; without any, waking them is saved.
     sleepers: u32,
@@ -102,8 +103,8 @@ pub(crate) struct Pending {
     pub(crate) closed: bool,
 }
 
-/// A signature's memfd and its length, or why there is none.
-pub(crate) type Compiled = Result<(OwnedFd, u64)>;
+/// The memfd of an answer that no frame holds and its length, or why there is none.
+pub(crate) type Blob = Result<(OwnedFd, u64)>;
 
 impl Session {
     /// Starts the dispatcher of a socket on which the service said `Welcome`.
@@ -371,10 +372,10 @@ impl Session {
         pending.closed = true;
         let operations = std::mem::take(&mut pending.operations);
         let fetches = std::mem::take(&mut pending.fetches);
-        let compilations = std::mem::take(&mut pending.compilations);
+        let blobs = std::mem::take(&mut pending.blobs);
         let questions = std::mem::take(&mut pending.questions);
         self.made_room(pending);
-        for (_, answer) in compilations {
+        for (_, answer) in blobs {
             let _ = answer.send(Err(error.clone()));
         }
         for (_, answer) in questions {

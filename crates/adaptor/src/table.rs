@@ -1,6 +1,6 @@
 //! The table that JAX reads: a function in every slot.
 //!
-//! Promise: no slot is NULL (the struct literal below names each); behind the table and behind the
+//! Promise: no slot is NULL (the struct literal below names each); behind the table and behind each
 //! extension lie kilobytes of zeros, because some callers read past the version that they were
 //! told.
 #![expect(unsafe_code, reason = "C entry points, and statics that C reads")]
@@ -13,7 +13,7 @@ use salus_pjrt::sys::{self, CStruct};
 use crate::error::unimplemented;
 use crate::{
     buffer, callbacks, client, compile, device, error, event, executable, execute, fence,
-    host_copy, layouts, topology, transfer_manager, upload,
+    host_copy, layouts, profiler, topology, transfer_manager, upload,
 };
 
 /// Slots that have no meaning here; each says its name.
@@ -65,16 +65,42 @@ pub(crate) struct Padded<T> {
     _zeros: [u64; 512],
 }
 
+impl<T> Padded<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self {
+            value,
+            _zeros: [0; 512],
+        }
+    }
+}
+
 // SAFETY: immutable, and its pointers lead to other statics.
 unsafe impl<T> Sync for Padded<T> {}
 
+/// What an extension begins with, and which one follows it. The chain: layouts, FFI, profiler.
+const fn base<T, N>(r#type: u32, next: Option<&'static Padded<N>>) -> sys::PJRT_Extension_Base {
+    sys::PJRT_Extension_Base {
+        struct_size: size_of::<T>(),
+        r#type,
+        next: match next {
+            Some(next) => from_ref(&next.value).cast_mut().cast(),
+            None => null_mut(),
+        },
+    }
+}
+
+/// What XLA's client takes for none where it looks for one here instead of in arguments.
+const NO_CONTEXT: i64 = -1;
+
+static PROFILER: Padded<sys::PJRT_Profiler_Extension> = Padded::new(sys::PJRT_Profiler_Extension {
+    base: base::<sys::PJRT_Profiler_Extension, ()>(sys::PJRT_Extension_Type_Profiler, None),
+    profiler_api: &raw const profiler::API.value,
+    traceme_context_id: NO_CONTEXT,
+});
+
 static FFI: Padded<sys::PJRT_FFI_Extension> = Padded {
     value: sys::PJRT_FFI_Extension {
-        base: sys::PJRT_Extension_Base {
-            struct_size: size_of::<sys::PJRT_FFI_Extension>(),
-            r#type: sys::PJRT_Extension_Type_FFI,
-            next: null_mut(),
-        },
+        base: base::<sys::PJRT_FFI_Extension, _>(sys::PJRT_Extension_Type_FFI, Some(&PROFILER)),
         type_register: Some(callbacks::PJRT_FFI_Type_Register),
         user_data_add: Some(callbacks::PJRT_FFI_UserData_Add),
         register_handler: Some(callbacks::PJRT_FFI_Register_Handler),
@@ -84,11 +110,7 @@ static FFI: Padded<sys::PJRT_FFI_Extension> = Padded {
 
 static LAYOUTS: Padded<sys::PJRT_Layouts_Extension> = Padded {
     value: sys::PJRT_Layouts_Extension {
-        base: sys::PJRT_Extension_Base {
-            struct_size: size_of::<sys::PJRT_Layouts_Extension>(),
-            r#type: sys::PJRT_Extension_Type_Layouts,
-            next: from_ref(&FFI.value).cast_mut().cast(),
-        },
+        base: base::<sys::PJRT_Layouts_Extension, _>(sys::PJRT_Extension_Type_Layouts, Some(&FFI)),
         PJRT_Layouts_MemoryLayout_Destroy: Some(layouts::PJRT_Layouts_MemoryLayout_Destroy),
         PJRT_Layouts_MemoryLayout_Serialize: Some(layouts::PJRT_Layouts_MemoryLayout_Serialize),
         PJRT_Layouts_PJRT_Client_GetDefaultLayout: Some(

@@ -28,18 +28,29 @@ fn every_slot_is_filled_and_zeros_lie_behind() {
 }
 
 #[test]
-fn the_layouts_extension_is_the_only_one_and_has_zeros_behind() {
-    let extension = api().extension_start.cast::<PJRT_Layouts_Extension>();
-    // SAFETY: the extension lies in at least 4 KiB of static memory.
-    let (base, words) = unsafe {
-        let words = std::slice::from_raw_parts(extension.cast::<usize>(), 512);
-        ((*extension).base, words)
-    };
-    assert_eq!(base.r#type, PJRT_Extension_Type_Layouts);
-    assert_eq!(base.struct_size, 72);
-    assert!(base.next.is_null());
-    assert!(words[3..9].iter().all(|entry| *entry != 0));
-    assert!(words[9..].iter().all(|word| *word == 0));
+fn the_extensions_are_chained_and_have_zeros_behind() {
+    let mut next = api().extension_start;
+    let mut found = Vec::new();
+    while !next.is_null() {
+        // SAFETY: each extension lies in at least 4 KiB of static memory.
+        let (base, words) = unsafe {
+            let words = std::slice::from_raw_parts(next.cast::<usize>(), 512);
+            (*next, words)
+        };
+        let end = base.struct_size / 8;
+        assert!(words[3..4].iter().all(|entry| *entry != 0));
+        assert!(words[end..].iter().all(|word| *word == 0));
+        found.push((base.r#type, base.struct_size));
+        next = base.next;
+    }
+    assert_eq!(
+        found,
+        [
+            (PJRT_Extension_Type_Layouts, 72),
+            (PJRT_Extension_Type_FFI, 48),
+            (PJRT_Extension_Type_Profiler, 40),
+        ]
+    );
 }
 
 #[test]

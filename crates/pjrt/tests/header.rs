@@ -2,7 +2,7 @@
 //!
 //! A C program over the header in the `xla-cpu-pjrt` wheel prints sizes and offsets; `sys::ALL`
 //! must say the same. What handlers of custom calls see is compared with the header in the jaxlib wheel.
-//! The Layouts and FFI extensions are in neither: their sizes are constants here.
+//! The Layouts, FFI and Profiler extensions are in neither: their sizes are constants here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,6 +26,7 @@ const SOURCES: &[&str] = &[
     include_str!("../src/sys/executable.rs"),
     include_str!("../src/sys/ffi.rs"),
     include_str!("../src/sys/layouts.rs"),
+    include_str!("../src/sys/profiler.rs"),
     include_str!("../src/sys/topology.rs"),
     include_str!("../src/sys/transfer.rs"),
 ];
@@ -43,6 +44,15 @@ const EXTENSIONS: &[(&str, usize)] = &[
     ("PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args", 56),
     ("PJRT_Layouts_PJRT_Topology_GetDefaultLayout_Args", 56),
     ("PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args", 40),
+    ("PLUGIN_Profiler_Error_Destroy_Args", 24),
+    ("PLUGIN_Profiler_Error_Message_Args", 40),
+    ("PLUGIN_Profiler_Error_GetCode_Args", 28),
+    ("PLUGIN_Profiler_Create_Args", 32),
+    ("PLUGIN_Profiler_Destroy_Args", 16),
+    ("PLUGIN_Profiler_Start_Args", 16),
+    ("PLUGIN_Profiler_Stop_Args", 16),
+    ("PLUGIN_Profiler_CollectData_Args", 32),
+    ("PLUGIN_Profiler_Api", 80),
 ];
 
 #[test]
@@ -119,7 +129,9 @@ fn the_extensions_have_their_sizes() {
 }
 
 fn is_of_an_extension(name: &str) -> bool {
-    name.starts_with("PJRT_Layouts_") || name.starts_with("PJRT_FFI_")
+    ["PJRT_Layouts_", "PJRT_FFI_", "PLUGIN_Profiler_"]
+        .iter()
+        .any(|prefix| name.starts_with(prefix))
 }
 
 /// A field's name in C. Anonymous unions have none: their first member stands for them.

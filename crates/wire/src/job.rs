@@ -23,6 +23,7 @@ wire_enum! {
         11 = DropArrays,
         12 = DropProgram,
         13 = AskUsage,
+        14 = AskProfile,
     }
 }
 
@@ -41,6 +42,7 @@ wire_enum! {
         10 = Usage,
         11 = Trace,
         12 = CallbackChannel,
+        13 = Profiled,
     }
 }
 
@@ -126,6 +128,13 @@ wire_struct! {
     /// What does the session hold? Answered by `Usage`.
     AskUsage { request: u64 }
 
+    /// When did the session's launches run since then? Answered by `Profiled`.
+    AskProfile {
+        request: u64,
+        /// In nanoseconds since 1970.
+        since_ns: u64,
+    }
+
     /// A session is open.
     Welcome {
         protocol: u32,
@@ -167,6 +176,9 @@ wire_struct! {
     /// A program of the job calls back: calls come on the socket whose descriptor comes with this
     /// frame ([`crate::ToCallbacks`]). There is one channel for each call that is under way.
     CallbackChannel { channel: u32 }
+
+    /// A [`crate::Profile`] lies in the memfd that comes with this frame, unless there is an error.
+    Profiled { request: u64, bytes: u64, error: Option<Error> }
 
     /// What the session holds, on the device or paged out, held at most, and may hold.
     Usage { request: u64, bytes: u64, peak_bytes: u64, limit_bytes: u64 }

@@ -55,7 +55,7 @@ wire_struct! {
         cost: Vec<(String, Value)> = limits::ATTRIBUTES,
         /// `hlo_with_config` proto, or empty where the plugin has none.
         optimized_program: Vec<u8> = limits::BLOB_BYTES,
-        /// As the vendor answers for output memory kinds; `None` is UNIMPLEMENTED.
+        /// As the vendor answers for output memory kinds; `None` where it does not.
         output_memory_kinds: Option<Vec<String>> = limits::ARGUMENTS,
         /// Whether it calls functions of the job while it runs.
         calls_back: bool,

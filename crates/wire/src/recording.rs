@@ -1,7 +1,9 @@
-//! What the device host remembers of who ran where and when, for `salus trace`.
+//! What the device host remembers of who ran where and when: all of it for `salus trace`, and what
+//! is a job's own for its profiler.
 //!
-//! All times are nanoseconds since the device host began. Whatever takes time is told whole, from
-//! its beginning to its end, so nothing here needs what was forgotten meanwhile to be understood.
+//! Times of a [`Recording`] are nanoseconds since the device host began, those of a [`Profile`]
+//! since 1970, as profilers have them. Whatever takes time is told whole, from its beginning to its
+//! end, so nothing here needs what was forgotten meanwhile to be understood.
 
 use crate::codec::wire_struct;
 use crate::limits;
@@ -72,6 +74,25 @@ wire_struct! {
     RecordedSpan { session: u64, began_ns: u64, ended_ns: u64 }
 
     RecordedRefusal { session: u64, at_ns: u64, why: String = limits::NAME_BYTES }
+
+    /// When the launches of a session ran. It travels in a memfd, because it is too large for a frame.
+    Profile {
+        /// From here on it is complete.
+        from_ns: u64,
+        /// What the launches are called; each is named once.
+        programs: Vec<String> = limits::RECORDS,
+        launches: Vec<ProfiledLaunch> = limits::RECORDS,
+    }
+
+    ProfiledLaunch {
+        lane: u32,
+        /// Among `programs`.
+        program: u32,
+        /// When it was asked for, when the lane had come to it, and when it ended.
+        ready_ns: u64,
+        began_ns: u64,
+        ended_ns: u64,
+    }
 
     /// What the ledger says from this time on.
     RecordedMemory { at_ns: u64, resident_bytes: u64, paged_bytes: u64, scratch_bytes: u64 }

@@ -3,7 +3,7 @@
 /// What each version brought, oldest first.
 pub const FEATURES: &[(u32, &str)] = &[(
     1,
-    "sessions: upload, compile, execute, fetch, drop, usage; callbacks; reports, changes, policies, traces, hold and stop",
+    "sessions: upload, compile, execute, fetch, drop, usage; callbacks; profiles; reports, changes, policies, traces, hold and stop",
 )];
 
 pub const MIN: u32 = 1;

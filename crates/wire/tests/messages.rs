@@ -1,16 +1,17 @@
 //! Every message survives the wire, and no bytes make decoding panic or allocate without reason.
 
 use salus_wire::{
-    Adopt, ArrayFailed, AskTrace, AskUsage, Await, CallbackArray, CallbackCall, CallbackChannel,
-    CallbackMemory, CallbackReturn, Change, Changed, Command, Compile, CompileError, CompileFailed,
-    CompileRequest, CompileResult, Compiled, CompilerEnded, CompilerJoined, CompilerWanted,
-    Completed, CopyArray, Description, DropArrays, DropProgram, Error, Execute, Failed, Fetch,
-    Fetched, Form, FromCallbacks, FromCompiler, FromHost, FromService, Header, Hello, Memory,
-    MemoryStats, Message, Ordered, Output, Priority, Reader, RecordedIteration, RecordedMemory,
-    RecordedMove, RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait, Recording, Refused,
-    Region, Released, Report, Reported, Request, Segment, SegmentGone, Shape, Signature,
-    StoredProgram, Terms, ToCallbacks, ToCompiler, ToHost, ToService, Token, TokenError, Traced,
-    Up, Upload, Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
+    Adopt, ArrayFailed, AskProfile, AskTrace, AskUsage, Await, CallbackArray, CallbackCall,
+    CallbackChannel, CallbackMemory, CallbackReturn, Change, Changed, Command, Compile,
+    CompileError, CompileFailed, CompileRequest, CompileResult, Compiled, CompilerEnded,
+    CompilerJoined, CompilerWanted, Completed, CopyArray, Description, DropArrays, DropProgram,
+    Error, Execute, Failed, Fetch, Fetched, Form, FromCallbacks, FromCompiler, FromHost,
+    FromService, Header, Hello, Memory, MemoryStats, Message, Ordered, Output, Priority, Profile,
+    Profiled, ProfiledLaunch, Reader, RecordedIteration, RecordedMemory, RecordedMove,
+    RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait, Recording, Refused, Region,
+    Released, Report, Reported, Request, Segment, SegmentGone, Shape, Signature, StoredProgram,
+    Terms, ToCallbacks, ToCompiler, ToHost, ToService, Token, TokenError, Traced, Up, Upload,
+    Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
 };
 
 fn error() -> Error {
@@ -195,6 +196,10 @@ fn messages_of_jobs() {
     });
     check::<M>(DropProgram { program: 4 });
     check::<M>(AskUsage { request: 5 });
+    check::<M>(AskProfile {
+        request: 5,
+        since_ns: 1 << 60,
+    });
     check::<M>(Command {
         protocol_min: 1,
         protocol_max: 1,
@@ -272,6 +277,11 @@ fn messages_to_jobs() {
     check::<M>(ArrayFailed {
         array: 1,
         error: error(),
+    });
+    check::<M>(Profiled {
+        request: 1,
+        bytes: 100,
+        error: Some(error()),
     });
     check::<M>(Usage {
         request: 1,
@@ -444,6 +454,29 @@ fn a_recording_survives_and_half_of_one_is_refused() {
     assert_eq!(decoded, recording);
     for end in 0..bytes.len() {
         assert!(Recording::take(&mut Reader::new(&bytes[..end]), 0).is_err());
+    }
+}
+
+#[test]
+fn a_profile_survives_and_half_of_one_is_refused() {
+    let launch = ProfiledLaunch {
+        lane: 1,
+        program: 0,
+        ready_ns: 1,
+        began_ns: 2,
+        ended_ns: 3,
+    };
+    let profile = Profile {
+        from_ns: 1 << 60,
+        programs: vec!["jit_step".into()],
+        launches: vec![launch.clone(), launch],
+    };
+    let mut bytes = Vec::new();
+    profile.put(&mut bytes);
+    let decoded = Profile::take(&mut Reader::new(&bytes), 0).expect("whole");
+    assert_eq!(decoded, profile);
+    for end in 0..bytes.len() {
+        assert!(Profile::take(&mut Reader::new(&bytes[..end]), 0).is_err());
     }
 }
 

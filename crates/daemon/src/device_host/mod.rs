@@ -19,6 +19,7 @@ mod operations;
 mod outgoing;
 mod pages;
 mod paging;
+mod profile;
 mod programs;
 mod read;
 mod reality;

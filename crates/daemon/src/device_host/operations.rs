@@ -24,6 +24,7 @@ use super::Host;
 use super::admission::Admitted;
 use super::arrays::{Charge, Entry, Held, Kind, Slot};
 use super::launch::Launch;
+use super::profile::Allowance;
 use super::programs::{Asked, Program, normalize};
 use super::read::{Read, is_plain};
 use super::session::Session;
@@ -56,6 +57,7 @@ pub(super) struct Operations<D: Device> {
     pub(super) unknown: Option<salus_engine::Program>,
     /// Donated arguments of launches that run: dropping one would block until its launch ends.
     pub(super) graveyard: HashMap<u64, Vec<Arc<Entry<D>>>>,
+    pub(super) profiles: Allowance,
 }
 
 /// A range of a segment, checked and kept mapped.
@@ -129,6 +131,7 @@ impl<D: Device> Operations<D> {
             segments: HashMap::new(),
             unknown: Some(salus_engine::Program::default()),
             graveyard: HashMap::new(),
+            profiles: Allowance::full(std::time::Instant::now()),
         }
     }
 
@@ -172,6 +175,10 @@ impl<D: Device> Operations<D> {
             ToService::AskUsage(asked) => {
                 let usage = self.usage(asked.request);
                 self.session.send(&FromService::from(usage), None);
+                return Ok(());
+            }
+            ToService::AskProfile(asked) => {
+                self.answer_profile(&asked);
                 return Ok(());
             }
             ToService::Await(awaited) => {

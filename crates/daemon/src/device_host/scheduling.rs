@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use salus_device::Device;
 use salus_engine::{Account, Decision, Engine, Event, Program, SessionId, Time, User, Wishes};
+use salus_wire::Profile;
 
 use super::session::Session;
-use super::trace::{Copied, Recorder};
+use super::trace::{Copied, Own, Recorder};
 
 pub(crate) struct Scheduling<D: Device> {
     began: Instant,
@@ -173,6 +174,34 @@ impl<D: Device> Scheduling<D> {
                 return copied;
             }
         }
+    }
+
+    /// When launches of the session ran since a time that its job names. In small parts, too.
+    pub(super) fn profile(&self, session: SessionId, since_unix_ns: u64) -> Profile {
+        let began = self.began_unix_ns();
+        let since = Time(since_unix_ns.saturating_sub(began));
+        let mut own = Own::new(session, since);
+        loop {
+            own.reserve();
+            let state = self.lock();
+            if !state.trace.look_through(self.now(), &mut own) {
+                break;
+            }
+        }
+        own.profile(|time| began.saturating_add(time.0))
+    }
+
+    /// When time began, by the clock that the machine's processes share.
+    fn began_unix_ns(&self) -> u64 {
+        // Both clocks are wanted at one moment: whoever was interrupted between them tries again.
+        let pairs = (0..3).map(|_| {
+            let before = self.now();
+            let unix = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            let took = self.now() - before;
+            let unix = unix.map_or(0, |unix| u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX));
+            (took, unix.saturating_sub(before.0))
+        });
+        pairs.min().map_or(0, |(_, began)| began)
     }
 
     /// Looks at the engine and its sessions.

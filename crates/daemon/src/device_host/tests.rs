@@ -23,6 +23,7 @@ use super::{Host, Supervisor};
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 
+mod profiles;
 mod programs;
 mod tokens;
 

@@ -10,6 +10,7 @@
 //! Not here: what is made of it (`crates/cli/src/trace`).
 
 mod memory;
+mod own;
 mod recording;
 mod ring;
 
@@ -23,6 +24,7 @@ use salus_engine::{
 };
 
 use memory::Thinned;
+pub(super) use own::Own;
 pub(super) use recording::Copied;
 use ring::{Iteration, RECORDS, Record, Ring};
 

@@ -10,8 +10,8 @@ use super::ring::{Iteration, Memory, RECORDS, Record};
 use super::{Card, Open, Recorder};
 use crate::device_host::admission::show_bytes;
 
-/// Copied at once, under the lock that every iteration needs: some ten microseconds.
-const PART: usize = 1024;
+/// Looked at or copied at once, under the lock that every iteration needs: some ten microseconds.
+pub(super) const PART: usize = 1024;
 
 /// What the recorder knew at one moment.
 #[derive(Default)]
@@ -134,7 +134,7 @@ impl Iteration {
 
 impl Record {
     /// When it was complete.
-    fn ended(&self) -> Time {
+    pub(super) fn ended(&self) -> Time {
         match *self {
             Self::Iteration(Iteration { ended, .. })
             | Self::Waited { until: ended, .. }

@@ -254,3 +254,39 @@ fn names_are_short_and_few() {
     assert_eq!(scene.recorder.programs.len(), PROGRAMS);
     assert_eq!(scene.recorder.programs[0].1.len(), NAME_CHARS);
 }
+
+#[test]
+fn a_profile_says_from_when_on_it_is_complete() {
+    // Two iterations, and what they do to memory, overwrite all before.
+    let mut scene = Scene::new(4, 1 << 20);
+    let (one, two) = (scene.open(0, 1), scene.open(0, 2));
+    scene.recorder.named(Program(7), "step");
+    for ms in [10, 20, 30, 40] {
+        for (session, ms) in [(one, ms), (two, ms + 5)] {
+            scene.ready(ms, session, 0);
+            scene.at(ms + 2, Event::Ran { session });
+        }
+    }
+    scene.ready(50, one, 0);
+    let profile = |since: u64| {
+        let mut own = Own::new(one, Time(since * MS));
+        while scene.recorder.look_through(Time(60 * MS), &mut own) {}
+        own.profile(|time| time.0 + 7)
+    };
+    let all = profile(0);
+    assert_eq!(all.programs, ["step"]);
+    let times: Vec<[u64; 2]> = all
+        .launches
+        .iter()
+        .map(|launch| [launch.began_ns, launch.ended_ns].map(|ns| (ns - 7) / MS))
+        .collect();
+    // The newest that are left, and what runs, up to now.
+    assert_eq!(times.last(), Some(&[50, 60]));
+    assert!(times.len() < 5 && times.contains(&[40, 42]), "{times:?}");
+    let from_ms = (all.from_ns - 7) / MS;
+    assert!((27..=42).contains(&from_ms), "{from_ms}");
+    assert!(times.iter().all(|[_, ended]| *ended >= from_ms));
+    // What is asked for is all there.
+    assert_eq!((profile(45).from_ns - 7) / MS, 45);
+    assert_eq!(profile(45).launches.len(), 1);
+}
