@@ -9,8 +9,9 @@ use salus_wire::Error;
 
 use super::arrays::Slot;
 use super::operations::{Operation, Operations, RESOURCE_EXHAUSTED};
+use super::programs::Program;
 use super::read::is_plain;
-use super::session::Answer;
+use super::session::{Answer, Session};
 
 /// Arrays that are smaller do not change what a session needs.
 const MUCH_BYTES: u64 = 1 << 20;
@@ -172,6 +173,60 @@ impl<D: Device> Operations<D> {
             message,
         }
     }
+}
+
+/// Why no launch of the program could ever be granted to the session, if that is certain: said when
+/// it was compiled, not when everything has been prepared for it. What depends on which arrays it will
+/// be given is left to the launch.
+pub(super) fn never_fits<D: Device>(session: &Session<D>, program: &Program<D>) -> Option<Error> {
+    let (arguments, outputs) = program.least_bytes();
+    let scratch = program.scratch_bytes();
+    let (room, memory_max) = session.host.scheduling.look(|engine, _| {
+        let ledger = engine.ledger();
+        let holding = ledger.holding(session.id);
+        (ledger.room(), holding.and_then(|h| h.memory_max))
+    });
+    let held = arguments.saturating_add(outputs);
+    let at_once = held.saturating_add(scratch);
+    let what = format!(
+        "`{}` of `{}`",
+        program.signature.name, session.identity.name
+    );
+    let numbers = |least: u64, limit: u64| (show_beside(least, limit), show_beside(limit, least));
+    let parts = format!(
+        "{} of arguments, {} of further outputs",
+        show_bytes(arguments),
+        show_bytes(outputs)
+    );
+    let message = if at_once > room.device_bytes {
+        let (least, has) = numbers(at_once, room.device_bytes);
+        format!(
+            "{what} needs at least {least} at once ({parts}, {} of scratch), and the device has {has} \
+             to share: it can never run here\n\nhint: smaller batches or models need less; `salus serve \
+             --memory` sets the device's share",
+            show_bytes(scratch)
+        )
+    } else if let Some(max) = memory_max.filter(|max| held > *max) {
+        let (least, limit) = numbers(held, max);
+        format!(
+            "{what} needs arrays of at least {least} ({parts}), and the session's limit is {limit}: it \
+             cannot run\n\nhint: `salus job {} memory-max` changes the limit while it runs, `salus run \
+             --memory-max` sets it",
+            session.id.0
+        )
+    } else if let Some(max) = room.user_max.filter(|max| held > *max) {
+        let (least, limit) = numbers(held, max);
+        format!(
+            "{what} needs arrays of at least {least} ({parts}), and the limit for a user is {limit}: it \
+             cannot run\n\nhint: `[limits] memory_per_user` of salus.toml sets the limit"
+        )
+    } else {
+        return None;
+    };
+    Some(Error {
+        code: RESOURCE_EXHAUSTED,
+        message,
+    })
 }
 
 /// `1.30 GiB`.

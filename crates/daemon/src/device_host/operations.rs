@@ -21,7 +21,7 @@ use salus_wire::{
 };
 
 use super::Host;
-use super::admission::Admitted;
+use super::admission::{Admitted, never_fits};
 use super::arrays::{Charge, Entry, Held, Kind, Slot};
 use super::launch::Launch;
 use super::profile::Allowance;
@@ -551,6 +551,10 @@ impl<D: Device> Operations<D> {
                 let name = &program.signature.name;
                 host.scheduling.name_program(program.number, name);
             }
+            let result = result.and_then(|program| match never_fits(&session, &program) {
+                Some(error) => Err(error),
+                None => Ok(program),
+            });
             tell_compiled(&session, &programs, id, result);
         });
         let asked = Asked {

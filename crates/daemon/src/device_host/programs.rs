@@ -3,7 +3,7 @@
 //! A few threads load and compile, and one hashes what is large, so that a session's thread goes on
 //! starting iterations while its job waits for a program. Requests for one key meet in one compilation.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 
 use salus_device::requirements::required_options;
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
-use salus_wire::{Error, StoredProgram, Wire};
+use salus_wire::{Error, Output, StoredProgram, Wire};
 use serde_json::json;
 
 use super::compilers::Compilers;
@@ -45,6 +45,29 @@ impl<D: Device> Program<D> {
             .as_ref()
             .map_or(0, |memory| memory.temp_bytes);
         u64::try_from(temp).unwrap_or(0) + self.learned_bytes.load(Relaxed)
+    }
+
+    /// The fewest bytes that the arrays of a run can have: of its arguments, and of outputs beside
+    /// them. One array may be given for all parameters of its shape. But an output that takes an
+    /// argument's place needs one that is given only once, or a place of its own.
+    pub(super) fn least_bytes(&self) -> (u64, u64) {
+        let Signature {
+            parameters,
+            outputs,
+            donated,
+            ..
+        } = &self.signature;
+        let replaced = |output: &Output| output.aliases.filter(|index| donated.contains(index));
+        let taken_over: HashSet<u32> = outputs.iter().filter_map(replaced).collect();
+        let (given_once, others): (Vec<_>, Vec<_>) = (0..)
+            .zip(parameters)
+            .partition(|(index, _)| taken_over.contains(index));
+        let shapes: HashSet<&Shape> = others.into_iter().map(|(_, shape)| shape).collect();
+        let given_once = given_once.into_iter().map(|(_, shape)| shape);
+        let arguments = given_once.chain(shapes).map(bytes_of).sum();
+        let outputs = outputs.iter().zip(&self.output_bytes);
+        let new = outputs.filter(|(output, _)| replaced(output).is_none());
+        (arguments, new.map(|(_, bytes)| bytes).sum())
     }
 
     /// A run took so much more scratch than was thought.
@@ -279,11 +302,8 @@ impl<D: Device> Programs<D> {
                 bytes.len()
             ),
         })?;
-        // Tokens take nothing.
         let outputs = stored.signature.outputs.iter();
-        let output_bytes = outputs
-            .map(|output| host_bytes(&output.shape).unwrap_or(0) as u64)
-            .collect();
+        let output_bytes = outputs.map(|output| bytes_of(&output.shape)).collect();
         let loaded_bytes = stored.executable.len() as u64 * LOADED_TIMES;
         let compiled = Compiled {
             executable: stored.executable.clone(),
@@ -352,6 +372,11 @@ impl<D: Device> State<D> {
             bytes -= gone.program.loaded_bytes;
         }
     }
+}
+
+/// Tokens take nothing.
+fn bytes_of(shape: &Shape) -> u64 {
+    host_bytes(shape).unwrap_or(0) as u64
 }
 
 /// The default layout has one spelling, so that shapes can be compared.

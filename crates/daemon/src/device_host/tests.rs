@@ -888,37 +888,6 @@ fn what_is_paged_out_is_read_where_it_is() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_with_the_numbers_and_disturbs_nobody() {
-    let room = Room {
-        device_bytes: 100,
-        host_bytes: 1 << 20,
-        user_max: None,
-    };
-    let mut fixture = Fixture::of(Clock::Real, room);
-    let (mut large, mut small) = (fixture.job("large.py"), fixture.job("small.py"));
-    for job in [&mut large, &mut small] {
-        job.compile(1, STEP).expect("compiles");
-        job.compile(2, KEEPING).expect("compiles");
-        job.upload(1, [1.0; 4]);
-    }
-    large.execute(1, 1, &[1], 10);
-    let error = large.ended(1).expect_err("116 bytes are more than 100");
-    assert_eq!(error.code, 8);
-    assert!(
-        error.message.starts_with(
-            "`large.py` needs 116 B at once (arguments, outputs and scratch), and the device has \
-             100 B to share"
-        ),
-        "{}",
-        error.message
-    );
-    for job in [&mut small, &mut large] {
-        job.execute(2, 2, &[1], 20);
-        job.ended(2).expect("this fits");
-    }
-}
-
-#[test]
 fn the_region_of_a_refused_upload_comes_back() {
     let room = Room {
         device_bytes: 8,
