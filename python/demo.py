@@ -96,7 +96,9 @@ def main() -> int:
 def demo(directory: Path, arguments: list[str]) -> int:
     with service(directory) as env:
         device = ps(env)["device"]
-        print(f"device: {device['platform']}, {device['lanes']} lane(s)")
+        lanes = "1 lane" if device["lanes"] == 1 else f"{device['lanes']} lanes"
+        gibibytes = device["capacity_bytes"] / (1 << 30)
+        print(f"device: {device['platform']}, {lanes}, {gibibytes:.1f} GiB, {device['policy']}")
         print(f"running {', '.join(NAMES)} at once through Salus …", flush=True)
         shared = {name: start(name, arguments, env) for name in NAMES}
         watch(shared, env)
@@ -141,7 +143,8 @@ def await_device(env: dict[str, str], daemon: subprocess.Popen, log: Path) -> No
     end = time.monotonic() + START_SECONDS
     while True:
         with contextlib.suppress(RuntimeError):
-            if "platform" in ps(env)["device"]:
+            # While it opens the device it answers, too, and knows nothing of it.
+            if ps(env)["device"]["platform"]:
                 return
         if daemon.poll() is not None:
             raise RuntimeError(f"the service ended at once:\n{log.read_text()}")

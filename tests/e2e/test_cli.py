@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 import sysconfig
@@ -188,6 +189,25 @@ def test_ps(daemon, sandbox):
     table = daemon.command("ps").ok().stdout
     assert str(job.pid) in table and session["name"] in table, table
     job.kill()
+
+
+def test_serve_prints_the_numbers_of_ps(make_daemon):
+    options = ["--policy", "srtf", "--memory", "1536MiB", "--host-memory", "300MiB"]
+    daemon = make_daemon(options=options)
+    said = next(line for line in daemon.log_text().splitlines() if " serves cpu " in line)
+    assert ": 1 lane, srtf, 1.5 GiB, and 300.0 MiB of host memory for pages, at " in said
+    shown = daemon.command("ps").ok().stdout.splitlines()[0]
+    assert ": 1 lane, srtf, 0 B of 1.5 GiB in use" in shown
+    assert shown.endswith("0 B of 300.0 MiB paged out")
+
+
+def test_the_default_memory_leaves_room_for_the_machine(daemon):
+    available = int(re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) << 10
+    device = daemon.ps()["device"]
+    taken = device["capacity_bytes"] + device["ledger"]["host_room_bytes"]
+    # What is available changes while others work; all of the machine's memory it never is.
+    total = int(re.search(r"MemTotal:\s+(\d+)", Path("/proc/meminfo").read_text())[1]) << 10
+    assert 0 < taken <= max(0.9 * total, available)
 
 
 def test_a_name_drives_no_terminal_and_forges_no_line(daemon, sandbox):

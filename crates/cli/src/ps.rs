@@ -1,5 +1,6 @@
 //! `salus ps`: the device and its sessions, as a table or as JSON.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -95,9 +96,41 @@ fn aligned(rows: &[Vec<String>]) -> String {
     out
 }
 
-/// `cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB`.
+/// `salus 0.1.0 serves cpu (Host CPU): 1 lane, fair, 23.4 GiB, and 2.0 GiB of host memory for pages, at
+/// /run/salus/salus.sock`: the numbers of the line below, when nobody is there yet.
+pub(crate) fn serves(device: &Value, socket: &Path) -> String {
+    format!(
+        "salus {} serves {}: {}, {}, {}, and {} of host memory for pages, at {}",
+        env!("CARGO_PKG_VERSION"),
+        called(device),
+        lanes(device),
+        plain(&device["policy"]),
+        size(&device["capacity_bytes"]),
+        size(&device["ledger"]["host_room_bytes"]),
+        socket.display()
+    )
+}
+
+/// `cpu (Host CPU)`.
+fn called(device: &Value) -> String {
+    format!(
+        "{} ({})",
+        plain(&device["platform"]),
+        plain(&device["kind"])
+    )
+}
+
+fn lanes(device: &Value) -> String {
+    match device["lanes"].as_u64() {
+        Some(1) => "1 lane".into(),
+        Some(n) => format!("{n} lanes"),
+        None => "lanes not known".into(),
+    }
+}
+
+/// `cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB, 0 B of 2.0 GiB paged out`.
 fn device_line(device: &Value, service: &Value) -> String {
-    let Some(platform) = device["platform"].as_str() else {
+    if device["platform"].is_null() {
         let state = device["state"].as_str().unwrap_or("not known");
         let waiting = match service["waiting_jobs"].as_u64() {
             None | Some(0) => String::new(),
@@ -105,20 +138,17 @@ fn device_line(device: &Value, service: &Value) -> String {
             Some(n) => format!(", {n} jobs wait for it"),
         };
         return format!("the device is {}{waiting}\n", tame(state));
-    };
-    let lanes = match device["lanes"].as_u64() {
-        Some(1) => "1 lane".into(),
-        Some(n) => format!("{n} lanes"),
-        None => "lanes not known".into(),
-    };
+    }
     format!(
-        "{} ({}): {lanes}, {}, {} of {} in use, peak {}\n",
-        tame(platform),
-        plain(&device["kind"]),
+        "{}: {}, {}, {} of {} in use, peak {}, {} of {} paged out\n",
+        called(device),
+        lanes(device),
         plain(&device["policy"]),
         size(&device["resident_bytes"]),
         size(&device["capacity_bytes"]),
         size(&device["peak_bytes"]),
+        size(&device["paged_bytes"]),
+        size(&device["ledger"]["host_room_bytes"]),
     )
 }
 
@@ -158,7 +188,8 @@ mod tests {
             "device": {
                 "platform": "cpu", "kind": "Host CPU", "lanes": 1, "policy": "fair",
                 "capacity_bytes": 25_125_558_681u64, "resident_bytes": 1_288_490_189u64,
-                "peak_bytes": 2u64 << 30,
+                "peak_bytes": 2u64 << 30, "paged_bytes": 1u64 << 20,
+                "ledger": { "host_room_bytes": 3u64 << 30 },
             },
             "sessions": [
                 { "id": 7, "name": "train.py", "pid": 4121, "user": "anna", "state": "running",
@@ -168,12 +199,21 @@ mod tests {
             ],
         });
         let expected = "\
-cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB
+cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB, 1.0 MiB of 3.0 GiB paged out
 ID  NAME       PID  USER  STATE    ITERATIONS  DEVICE TIME  WAITING   RESIDENT  PAGED  SCRATCH
  7  train.py  4121  anna  running        1200        5.3 s    12 ms  512.0 MiB    0 B  1.0 KiB
 12  a\\nb         9  b     idle              -            -        -          -      -        -
 ";
         assert_eq!(table(&report), expected);
+        assert_eq!(
+            serves(&report["device"], Path::new("/run/salus/salus.sock")),
+            concat!(
+                "salus ",
+                env!("CARGO_PKG_VERSION"),
+                " serves cpu (Host CPU): 1 lane, fair, 23.4 GiB, and 3.0 GiB of host memory for \
+                 pages, at /run/salus/salus.sock"
+            )
+        );
     }
 
     #[test]

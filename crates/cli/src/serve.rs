@@ -14,7 +14,7 @@ use salus_device::discover;
 use salus_engine::Policy;
 
 use crate::units::{parse_bytes, parse_policy};
-use crate::{Outcome, Where, background, output};
+use crate::{Outcome, Where, background, output, ps};
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct Arguments {
@@ -27,10 +27,12 @@ pub(crate) struct Arguments {
     /// /etc/salus/salus.toml]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The device's memory to share: 1.3GiB, 800MiB, … [default: what the device has]
+    /// The device's memory to share: 1.3GiB, 800MiB, … [default: what the device has; of a CPU
+    /// device, three quarters of what the machine has left]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) memory: Option<u64>,
-    /// Host memory for arrays that must leave the device [default: half of the machine's]
+    /// Host memory for arrays that must leave the device [default: half of what the machine has
+    /// left; with a CPU device, what that leaves of seven eighths]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub(crate) host_memory: Option<u64>,
     /// In which order jobs are served: exclusive, fifo, srtf, pack, fair, priority, las, deadline
@@ -121,14 +123,16 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     };
     let idle = arguments.idle_exit_seconds.or(config.idle_exit_seconds);
     let announce = arguments.announce;
+    let at = socket.clone();
     supervisor::serve(Service {
         socket,
         allow_users: config.allow_users.clone(),
         idle_exit: idle.filter(|s| *s > 0).map(Duration::from_secs),
         host: config.host_settings(plugin, lapack),
         launcher: Launcher::default(),
-        when_ready: Box::new(move |line| {
-            output::say(line);
+        when_ready: Box::new(move |device| {
+            let line = ps::serves(device, &at);
+            output::say(&line);
             if announce {
                 output::data(&format!("{line}\n"));
                 release_stdout();

@@ -17,8 +17,9 @@ use std::num::NonZeroUsize;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+use salus_device::machine;
 use salus_engine::{Policy, Room};
-use salus_wire::Value;
+use salus_wire::{Description, Value};
 use serde::{Deserialize, Serialize};
 use toml::de::DeTable;
 
@@ -40,9 +41,9 @@ pub struct HostSettings {
     /// How many iterations may run side by side; `None`: one, or as many as help if the policy
     /// packs.
     pub lanes: Option<u32>,
-    /// `None`: what the device says it has.
+    /// `None`: what the device says it has, or a part of what the machine has left.
     pub capacity_bytes: Option<u64>,
-    /// For arrays that are paged out. `None`: half of the machine's memory.
+    /// For arrays that are paged out. `None`: a part of what the machine has left.
     pub host_bytes: Option<u64>,
     /// The most that a session may hold that has no limit of its own.
     pub session_bytes_max: Option<u64>,
@@ -75,15 +76,16 @@ impl HostSettings {
         self.lanes.unwrap_or(cores.min(LANES_PACKED) as u32)
     }
 
-    /// What the ledger may give away of a device of this size.
-    pub fn room(&self, capacity_bytes: u64) -> Room {
-        let machine = || {
-            let info = rustix::system::sysinfo();
-            info.totalram as u64 * u64::from(info.mem_unit)
+    /// What the ledger may give away of this device.
+    pub fn room(&self, device: &Description) -> Room {
+        let capacity_bytes = device.capacity_bytes;
+        let pages = || {
+            let available = machine::available_bytes().unwrap_or(0);
+            machine::page_bytes(available, device.on_host.then_some(capacity_bytes))
         };
         Room {
             device_bytes: capacity_bytes - capacity_bytes / HEADROOM,
-            host_bytes: self.host_bytes.unwrap_or_else(|| machine() / 2),
+            host_bytes: self.host_bytes.unwrap_or_else(pages),
             user_max: self.user_bytes_max,
         }
     }

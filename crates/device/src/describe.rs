@@ -3,7 +3,7 @@
 use salus_pjrt::{Client, Device, Plugin};
 
 use crate::failure::{INTERNAL, error, optional, values, vendor};
-use crate::{Description, Error, Memory};
+use crate::{Description, Error, Memory, machine};
 
 /// Describes the device whose lanes are `lanes`, virtual devices of one client.
 pub(crate) fn describe(
@@ -55,7 +55,8 @@ fn memory(memory: &salus_pjrt::Memory) -> Result<Memory, Error> {
     })
 }
 
-/// What the operator says, else what the plugin says, else what the machine has.
+/// What the operator says, else what the plugin says, else a part of what the machine has left: the
+/// CPU plugin says nothing.
 fn capacity(device: &Device, configured: Option<u64>) -> Result<u64, Error> {
     if let Some(bytes) = configured {
         return Ok(bytes);
@@ -65,24 +66,12 @@ fn capacity(device: &Device, configured: Option<u64>) -> Result<u64, Error> {
     if let Some(bytes) = limit.and_then(|bytes| u64::try_from(bytes).ok()) {
         return Ok(bytes);
     }
-    machine_memory_bytes().ok_or_else(|| {
+    let available = machine::available_bytes().ok_or_else(|| {
         error(
             INTERNAL,
             "neither the plugin nor /proc/meminfo says how much memory the device has; \
              set the capacity in the configuration",
         )
-    })
-}
-
-/// The machine's memory, or the container's if that is less.
-fn machine_memory_bytes() -> Option<u64> {
-    let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = meminfo
-        .lines()
-        .find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    let container = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse().ok());
-    Some((kib * 1024).min(container.unwrap_or(u64::MAX)))
+    })?;
+    Ok(machine::device_bytes(available))
 }

@@ -12,6 +12,7 @@ mod types;
 
 pub mod discover;
 pub mod element;
+pub mod machine;
 pub mod options;
 pub mod requirements;
 

@@ -71,8 +71,8 @@ wire_struct! {
     /// A compiler's process ended, and how (`signal 6 (SIGABRT)`).
     CompilerEnded { compiler: u64, how: String = limits::NAME_BYTES }
 
-    /// The device is open.
-    Up { description: Description }
+    /// The device is open; what a report says of it then.
+    Up { description: Description, json: String = limits::JSON_BYTES }
 
     /// The device cannot be opened.
     Failed { error: Error }

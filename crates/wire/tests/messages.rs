@@ -350,6 +350,7 @@ fn messages_inside_the_service() {
     });
     check::<FromHost>(Up {
         description: description(),
+        json: "{}".into(),
     });
     check::<FromHost>(Failed { error: error() });
     check::<FromHost>(Reported {

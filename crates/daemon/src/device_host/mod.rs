@@ -173,7 +173,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         Arc::clone(&compilers),
         settings,
     );
-    let room = settings.room(description.capacity_bytes);
+    let room = settings.room(&description);
     let host = Arc::new(Host {
         scheduling: Scheduling::new(Engine::new(
             Policy::named(&settings.policy).unwrap_or(Policy::Fair),
@@ -198,7 +198,10 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         });
         return ExitCode::FAILURE;
     }
-    supervisor.send(Up { description });
+    supervisor.send(Up {
+        description,
+        json: report::text(&host),
+    });
     compilers.prepare();
     let mut inbox = Inbox::default();
     loop {

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use salus_channel::Received;
-use salus_wire::{CompilerEnded, CompilerJoined, Description, FromHost, Ordered, Trace};
+use salus_wire::{CompilerEnded, CompilerJoined, FromHost, Ordered, Trace, Up};
+use serde_json::Value;
 
 use super::greeting::{code, refusal};
 use super::host::{Deaths, Heard, Host};
@@ -48,7 +49,7 @@ impl Supervisor {
 
     fn on_message(&mut self, received: Received<FromHost>, now: Instant) {
         match received.message {
-            FromHost::Up(up) => self.on_up(up.description, now),
+            FromHost::Up(up) => self.on_up(up, now),
             FromHost::Failed(failed) => {
                 let message = failed.error.message;
                 let (error, hint) = match message.split_once("\n\nhint: ") {
@@ -92,15 +93,9 @@ impl Supervisor {
         }
     }
 
-    fn on_up(&mut self, description: Description, now: Instant) {
-        let line = format!(
-            "salus {} serves {} at {}",
-            env!("CARGO_PKG_VERSION"),
-            device_line(&self.service.host.device, &description),
-            self.endpoint.path().display()
-        );
+    fn on_up(&mut self, up: Up, now: Instant) {
         if let Some(host) = &mut self.host {
-            host.set_up(description);
+            host.set_up(up.description);
         }
         if self.was_ready {
             log::info("the device is open again");
@@ -108,7 +103,11 @@ impl Supervisor {
             self.was_ready = true;
             // Opening a device may take long; the idle time begins with what a job could use.
             self.idle_since = now;
-            (self.service.when_ready)(&line);
+            let mut report: Value = serde_json::from_str(&up.json).unwrap_or_default();
+            // It may have been changed meanwhile, which the device host is told next.
+            let device = &mut report["device"];
+            device["policy"] = self.service.host.policy.as_str().into();
+            (self.service.when_ready)(device);
         }
         self.tell_policy();
         self.adopt_waiting(now);
@@ -204,15 +203,4 @@ impl Supervisor {
             }
         }
     }
-}
-
-/// `cpu (Host CPU, 1 lane, 23.4 GiB)`.
-fn device_line(device: &str, description: &Description) -> String {
-    let lanes = description.lanes;
-    let gib = description.capacity_bytes as f64 / f64::from(1u32 << 30);
-    let (kind, s) = (
-        log::tame(&description.kind),
-        if lanes == 1 { "" } else { "s" },
-    );
-    format!("{device} ({kind}, {lanes} lane{s}, {gib:.1} GiB)")
 }

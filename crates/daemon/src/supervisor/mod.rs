@@ -32,6 +32,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
 
 use self::compilers::Compilers;
 use self::connections::{Connections, GREETINGS};
@@ -57,8 +58,8 @@ pub struct Service {
     pub idle_exit: Option<Duration>,
     pub host: HostSettings,
     pub launcher: Launcher,
-    /// Called once with the line that says what it serves, when the device is open.
-    pub when_ready: Box<dyn FnMut(&str)>,
+    /// Called once when the device is open, with what `salus ps` is told of it.
+    pub when_ready: Box<dyn FnMut(&Value)>,
 }
 
 /// Why a service ended that ended well.

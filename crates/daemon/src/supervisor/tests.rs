@@ -13,7 +13,6 @@ use salus_channel::{Inbox, Received, open_blob, send_all};
 use salus_wire::{
     Change, Command, Error, FromService, Hello, Request, Terms, ToService, Welcome, encode_frame,
 };
-use serde_json::Value;
 
 use super::*;
 use crate::config::Config;
@@ -28,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Running {
     dir: PathBuf,
     socket: PathBuf,
-    ready: Receiver<String>,
+    ready: Receiver<Value>,
     thread: JoinHandle<Result<End, Problem>>,
 }
 
@@ -52,8 +51,8 @@ fn start_with(device: &str, change: impl FnOnce(&mut Service) + Send + 'static) 
             idle_exit: None,
             host: config.host_settings(PathBuf::new(), None),
             launcher: fake::launcher(),
-            when_ready: Box::new(move |line| {
-                let _ = tell.send(line.to_owned());
+            when_ready: Box::new(move |device| {
+                let _ = tell.send(device.clone());
             }),
         };
         change(&mut service);

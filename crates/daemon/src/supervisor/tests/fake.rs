@@ -103,6 +103,7 @@ fn host(mut socket: UnixStream, settings: &HostSettings) {
     }
     control.send(Up {
         description: description(),
+        json: json!({ "device": { "platform": "fake", "lanes": 1 } }).to_string(),
     });
     listen(&control, settings, device == "mute");
 }
