@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -34,6 +35,9 @@ state_test stax_test svd_test
 
 def main() -> int:
     arguments = parse()
+    # However it is stopped, also in the background of a shell: what it started ends with it.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     settings = Settings(
         checkout=arguments.tests.resolve(),
         results=arguments.results.resolve(),

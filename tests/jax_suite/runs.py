@@ -178,7 +178,9 @@ class FileRun:
         if self.side == "salus":
             environment["SALUS_SOCKET"] = str(self._running_daemon().socket)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "recorder", "-p", "no:cacheprovider"]
+        # `-s`: JAX's tests capture what is printed themselves.
+        command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "recorder"]
+        command += ["-p", "no:cacheprovider"]
         with self._log().open("wb") as log:
             return subprocess.Popen(
                 [*command, f"tests/{self.file}"],
