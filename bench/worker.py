@@ -1,4 +1,4 @@
-"""One side of `salus bench overhead`: a stock JAX process that runs blocks of work on command.
+"""One side of `salus bench`: a stock JAX process that runs blocks of work on command.
 
 The bench starts several of these, some directly on the vendor's plugin and one through Salus; only
 their environment differs. Each reads commands from standard input, one JSON object a line, and
@@ -153,30 +153,42 @@ def make(name):
     raise KeyError(name)
 
 
+def make_training(name, donate):
+    """What makes the state at the start, the jitted step, and batches, as a training script has
+    them.
+    """
+    import jax
+    import optax
+
+    model, batches = make(name)
+    optimizer = optax.adam(1e-3)
+
+    def train_step(state, x, y):
+        params, momenta = state
+
+        def loss_of(params):
+            logits = model.apply(params, x)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
+
+        loss, grads = jax.value_and_grad(loss_of)(params)
+        updates, momenta = optimizer.update(grads, momenta, params)
+        return (optax.apply_updates(params, updates), momenta), loss
+
+    def start():
+        params = model.init(jax.random.key(0), batches[0][0])
+        return params, optimizer.init(params)
+
+    return start, jax.jit(train_step, donate_argnums=0 if donate else ()), batches
+
+
 class Training:
-    """A model, its optimizer's state and its jitted step, written as a training script would."""
+    """A model, its optimizer's state and its jitted step."""
 
     def __init__(self, name, donate=True):
         import jax
-        import optax
 
-        model, batches = make(name)
-        optimizer = optax.adam(1e-3)
-
-        def train_step(state, x, y):
-            params, momenta = state
-
-            def loss_of(params):
-                logits = model.apply(params, x)
-                return optax.softmax_cross_entropy_with_integer_labels(logits, y).mean()
-
-            loss, grads = jax.value_and_grad(loss_of)(params)
-            updates, momenta = optimizer.update(grads, momenta, params)
-            return (optax.apply_updates(params, updates), momenta), loss
-
-        params = model.init(jax.random.key(0), batches[0][0])
-        self.state = (params, optimizer.init(params))
-        self.step = jax.jit(train_step, donate_argnums=0 if donate else ())
+        start, self.step, batches = make_training(name, donate)
+        self.state = start()
         self.batches = itertools.cycle(batches)
         self.arguments = len(jax.tree.leaves(self.state)) + len(batches[0])
 
@@ -280,6 +292,7 @@ def unread_loop(model, warm_steps):
             "step_us": elapsed / steps * 1e6,
             "loop_us": in_loop / steps * 1e6,
             "steps": steps,
+            "warm_steps": warm_steps,
         }
 
 
@@ -319,6 +332,7 @@ def read_each_step(model, warm_steps):
             "step_us": sum(times) / len(times) * 1e6,
             "median_us": median(times) * 1e6,
             "steps": len(times),
+            "warm_steps": warm_steps,
         }
 
 
@@ -355,6 +369,124 @@ def asynchronous_execute(model):
             "cpu_us": median(cpu_times) * 1e6,
             "calls": len(times),
         }
+
+
+def load(model):
+    """Has the step of a model compiled, once, without a single array.
+
+    The first time is that in JAX's call to the backend, the second that of all of `compile()`.
+    """
+    import jax
+
+    start, step, batches = make_training(model, donate=True)
+    lowered = step.lower(jax.eval_shape(start), *batches[0])
+    jax.devices()
+    durations = []
+
+    def heard(event, seconds, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            durations.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    yield {}
+    begin = clock()
+    compiled = lowered.compile()
+    elapsed = clock() - begin
+    yield {"backend_us": durations[-1] * 1e6, "call_us": elapsed * 1e6}
+    del compiled
+
+
+def calling_program(count, called=lambda: None):
+    """A program that adds one to a number so many times, each time by a callback."""
+    import jax
+    import numpy as np
+
+    number = jax.ShapeDtypeStruct((), np.float32)
+
+    def plus_one(x):
+        called()
+        return np.asarray(x) + np.float32(1)
+
+    def call(x):
+        return jax.pure_callback(plus_one, number, x)
+
+    def in_loop(x):
+        return jax.lax.fori_loop(0, count, lambda _, x: call(x), x)
+
+    program, start = jax.jit(call if count == 1 else in_loop), np.float32(0)
+
+    def launch():
+        if (found := float(program(start))) != count:
+            raise RuntimeError(f"{count} callbacks added up to {found}")
+
+    return launch
+
+
+def callback_loop(each_launch):
+    """Launches with so many callbacks each, one after the other; a step is one callback."""
+    launch = calling_program(each_launch)
+    launch()
+    seconds = yield {}
+    while True:
+        for _ in range(100 // each_launch):
+            launch()
+        steps, begin = 0, clock()
+        while (elapsed := clock() - begin) < seconds:
+            launch()
+            steps += each_launch
+        seconds = yield {"step_us": elapsed / steps * 1e6, "steps": steps}
+
+
+CALLBACKS_PER_SECOND = 1000
+
+
+def paced_callbacks(each_launch):
+    """Calls back at a steady pace in a thread of its own: a block starts it, and the next ends it
+    and tells how it went, so that what lies between is another process's block.
+
+    With many in a launch it is the function that waits until it is due, as one does that drives a
+    simulation; else it is who launches.
+    """
+    import threading
+
+    made, begin = 0, clock()
+
+    def wait_until_due():
+        # Who is late makes up for it.
+        if (early := begin + made / CALLBACKS_PER_SECOND - clock()) > 0:
+            time.sleep(early)
+
+    def called():
+        nonlocal made
+        if each_launch > 1:
+            wait_until_due()
+        made += 1
+
+    launch = calling_program(each_launch, called)
+    launch()
+    yield {}
+    while True:
+        failed, ending = [], threading.Event()
+
+        def run():
+            try:
+                while not ending.is_set():
+                    if each_launch == 1:
+                        wait_until_due()
+                    launch()
+            except Exception as error:
+                failed.append(error)
+
+        made, begin = 0, clock()
+        runs = threading.Thread(target=run)
+        runs.start()
+        yield {}
+        calls, elapsed = made, clock() - begin
+        ending.set()
+        runs.join()
+        if failed:
+            raise failed[0]
+        yield {"callbacks": calls, "callbacks_per_second": calls / elapsed}
 
 
 # More than the system takes to get 64 MiB back.
@@ -513,6 +645,12 @@ ROWS = {
     "read_1ms": lambda: read_each_step("mlp_1ms", warm_steps=50),
     "execute": lambda: asynchronous_execute("transformer_3ms"),
     "transfer": lambda: transfers(64),
+    "load_mlp": lambda: load("mlp_10ms"),
+    "load_transformer": lambda: load("transformer_10ms"),
+    "callback_launch": lambda: callback_loop(each_launch=1),
+    "callback_loop": lambda: callback_loop(each_launch=100),
+    "calls_each_launch": lambda: paced_callbacks(each_launch=1),
+    "calls_in_loop": lambda: paced_callbacks(each_launch=100),
     "turns_1ms": lambda: turns("mlp_1ms"),
     "turns_10ms": lambda: turns("mlp_10ms"),
     "cnn_10ms": lambda: training_loop("cnn_10ms", read_every=10),
@@ -614,7 +752,7 @@ def main():
         case ["probe"]:
             probe()
         case _:
-            sys.exit("this script belongs to `salus bench overhead`")
+            sys.exit("this script belongs to `salus bench`")
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ impl Daemon {
             let first = text.split_whitespace().next();
             first.and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0)
         };
-        machine::family(self.process.pid())
+        self.processes()
             .into_iter()
             .flat_map(threads)
             .map(|thread| ran(thread.path().join("schedstat")))
@@ -95,17 +95,27 @@ impl Daemon {
 
     pub(super) fn memory(&self) -> Memory {
         let mut sum = Memory::default();
-        for pid in machine::family(self.process.pid()) {
-            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
-            let one = memory(&text.unwrap_or_default());
+        for pid in self.processes() {
+            let one = memory_of(pid);
             sum.proportional += one.proportional;
             sum.anonymous += one.anonymous;
         }
         sum
     }
 
-    pub(super) fn processes(&self) -> usize {
-        machine::family(self.process.pid()).len()
+    /// That of the process that has the device.
+    pub(super) fn device_host_memory(&self) -> Result<Memory, Problem> {
+        let is_it = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|&byte| byte == 0).nth(1) == Some(b"device-host")
+        };
+        let pid = self.processes().into_iter().find(is_it);
+        let pid = pid.ok_or_else(|| Problem::new("the bench's service has no device host"))?;
+        Ok(memory_of(pid))
+    }
+
+    pub(super) fn processes(&self) -> Vec<u32> {
+        machine::family(self.process.pid())
     }
 }
 
@@ -113,6 +123,10 @@ impl Memory {
     pub(super) fn json(self) -> Value {
         json!({ "pss_bytes": self.proportional, "anonymous_bytes": self.anonymous })
     }
+}
+
+fn memory_of(pid: u32) -> Memory {
+    memory(&fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default())
 }
 
 /// Reads `/proc/<pid>/smaps_rollup`.

@@ -39,7 +39,7 @@ pub(super) fn cpu(run: &mut Run<'_>, row: &'static Row) -> Result<Vec<Finding>, 
         .hint("this row needs a kernel with /proc/PID/task/*/schedstat"));
     }
     let used_ms = (after - before) as f64 / 1e6;
-    let processes = daemon.processes();
+    let processes = daemon.processes().len();
     let elapsed = begin.elapsed().as_secs_f64();
     drop(sessions);
     Ok(vec![Finding {

@@ -7,7 +7,7 @@ use salus_daemon::config::Problem;
 use salus_wire::{Change, Recording, Request};
 use serde_json::{Value, json};
 
-use super::daemon::Daemon;
+use super::daemon::{Daemon, Memory};
 use super::setup::{Route, Setup};
 use super::side::Side;
 use crate::ask;
@@ -67,6 +67,10 @@ impl Jobs {
             job.hear(command, patience)?;
         }
         Ok(())
+    }
+
+    pub(super) fn device_host_memory(&self) -> Result<Memory, Problem> {
+        self.daemon.device_host_memory()
     }
 
     pub(super) fn report(&self) -> Result<Value, Problem> {

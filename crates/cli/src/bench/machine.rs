@@ -24,6 +24,9 @@ pub(super) struct Load {
     own: u64,
 }
 
+/// More than this in other processes' hands spoils a measurement on two cores.
+pub(super) const FOREIGN_CORES: f64 = 0.15;
+
 /// What others did in a while, in cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Foreign {
@@ -31,6 +34,13 @@ pub(super) struct Foreign {
     pub(super) cores: f64,
     /// Taken by the host of a virtual machine.
     pub(super) stolen: f64,
+}
+
+impl Foreign {
+    /// Whether it was so much that nothing can be said.
+    pub(super) fn disturbs(self) -> bool {
+        self.cores > FOREIGN_CORES
+    }
 }
 
 impl Load {

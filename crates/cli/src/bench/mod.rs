@@ -3,19 +3,22 @@
 //! `overhead` compares the same work directly on the vendor's plugin and through Salus. Its parts
 //! in the order in which a run meets them: `setup` finds Python, plugin and library; `process`,
 //! `side` and `daemon` start what is compared; `rounds` lets the sides take turns; one file per
-//! kind of row (`blocks`, `reads`, `transfers`, `start`, `idle`) turns numbers into findings;
-//! `stats` judges them; `report` prints.
+//! kind of row (`blocks`, `reads`, `transfers`, `start`, `idle`, …) turns numbers into findings;
+//! `stats` judges them; `report` prints. `callbacks` is another table of such rows.
 //!
 //! Promise: whatever it starts ends with it, and nothing of the user's services, caches or
 //! configuration is used or touched.
 
 mod blocks;
 mod burst;
+mod callbacks;
 mod daemon;
 mod idle;
 mod jobs;
 mod lines;
+mod loads;
 mod machine;
+mod neighbour;
 mod overhead;
 mod packing;
 mod paging;
@@ -34,6 +37,7 @@ mod start;
 mod stats;
 mod switch;
 mod transfers;
+mod wakeups;
 
 use std::path::PathBuf;
 
@@ -67,6 +71,9 @@ enum What {
     /// Compare the same work directly on the plugin and through Salus
     Overhead(overhead::Arguments),
 
+    /// Measure what callbacks cost, against JAX's own CPU backend, and what they cost other jobs
+    Callbacks(overhead::Arguments),
+
     /// Let jobs that do not fit the device together run one after another and at once
     Paging(paging::Arguments),
 
@@ -87,6 +94,7 @@ enum What {
 pub(crate) fn bench(arguments: &Arguments) -> Outcome {
     match &arguments.what {
         What::Overhead(arguments) => overhead::overhead(arguments),
+        What::Callbacks(arguments) => callbacks::callbacks(arguments),
         What::Paging(arguments) => paging::paging(arguments),
         What::Packing(arguments) => packing::packing(arguments),
         What::Policies(arguments) => policies::policies(arguments),

@@ -1,4 +1,5 @@
-//! `salus bench overhead`: the same work directly on the plugin and through Salus.
+//! `salus bench overhead`: the same work directly on the plugin and through Salus; and what any
+//! bench that is a table of rows has in common.
 //!
 //! Rows run one after the other. One that fails does not stop the others: it is shown as failed,
 //! and only that makes the exit status an error. A target that is missed is a finding, not an
@@ -14,8 +15,8 @@ use super::progress::Progress;
 use super::report::{self, Finding};
 use super::rows::{self, Measure, Pace, Row};
 use super::setup::Setup;
-use super::side::Sides;
-use super::{blocks, idle, machine, reads, start, transfers};
+use super::side::{Reference, Sides};
+use super::{blocks, idle, loads, machine, neighbour, reads, start, transfers, wakeups};
 use crate::{Format, Outcome, output};
 
 #[derive(Args)]
@@ -38,10 +39,24 @@ pub(crate) struct Arguments {
     python: Option<PathBuf>,
 }
 
+/// A bench that is a table of rows.
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    pub(super) rows: &'static [Row],
+    pub(super) reference: Reference,
+}
+
+pub(super) const OVERHEAD: Table = Table {
+    name: "overhead",
+    rows: rows::ROWS,
+    reference: Reference::Plugin,
+};
+
 /// What rows need to run.
 pub(super) struct Run<'a> {
     pub(super) setup: &'a Setup,
     pub(super) pace: Pace,
+    pub(super) reference: Reference,
     pub(super) progress: Progress,
     sides: Option<Sides>,
 }
@@ -51,7 +66,7 @@ impl Run<'_> {
     pub(super) fn sides(&mut self) -> Result<(&mut Sides, &Progress), Problem> {
         let sides = match self.sides.take() {
             Some(sides) => sides,
-            None => Sides::start(self.setup)?,
+            None => Sides::start(self.setup, self.reference)?,
         };
         Ok((self.sides.insert(sides), &self.progress))
     }
@@ -61,11 +76,20 @@ impl Run<'_> {
             Measure::Blocks { key, target } => blocks::measure(self, row, key, target),
             Measure::Reads { target } => reads::measure(self, row, target),
             Measure::Transfers { target } => transfers::measure(self, row, target),
-            Measure::Start { .. } | Measure::Idle | Measure::Memory => {
+            Measure::WakeUps { steps } => wakeups::measure(self, row, steps),
+            Measure::Neighbour { .. }
+            | Measure::Start { .. }
+            | Measure::Load
+            | Measure::Idle
+            | Measure::Memory => {
                 // These have services of their own; nothing else shall run meanwhile.
                 self.sides = None;
                 match row.measure {
+                    Measure::Neighbour { calls, target } => {
+                        neighbour::measure(self, row, calls, target)
+                    }
                     Measure::Start { model } => start::measure(self, row, model),
+                    Measure::Load => loads::measure(self, row),
                     Measure::Idle => idle::cpu(self, row),
                     _ => idle::memory(self, row),
                 }
@@ -75,7 +99,11 @@ impl Run<'_> {
 }
 
 pub(super) fn overhead(arguments: &Arguments) -> Outcome {
-    let rows = rows::chosen(&arguments.only)?;
+    run(&OVERHEAD, arguments)
+}
+
+pub(super) fn run(table: &Table, arguments: &Arguments) -> Outcome {
+    let rows = rows::chosen(table.rows, &arguments.only)?;
     let pace = Pace {
         quick: arguments.quick,
         pairs: arguments.pairs.map(|pairs| pairs as usize),
@@ -84,6 +112,7 @@ pub(super) fn overhead(arguments: &Arguments) -> Outcome {
     let mut run = Run {
         setup: &setup,
         pace,
+        reference: table.reference,
         progress: Progress::new(&rows, pace),
         sides: None,
     };
@@ -111,8 +140,8 @@ pub(super) fn overhead(arguments: &Arguments) -> Outcome {
     }
     let machine = machine::description(&setup);
     output::data(&match arguments.output {
-        Format::Json => report::json(&machine, pace, &findings),
-        Format::Table => report::table(&machine, pace, &findings),
+        Format::Json => report::json(table, &machine, pace, &findings),
+        Format::Table => report::table(table, &machine, pace, &findings),
     });
     Ok(if failed {
         ExitCode::from(output::ERROR)

@@ -21,7 +21,7 @@ use super::peers::{PING_BYTES, start_echo};
 use super::report::{Finding, microseconds, ratio};
 use super::rounds::Rounds;
 use super::rows::Row;
-use super::side::{AGAIN, DIRECT, SALUS, SIDES};
+use super::side::{AGAIN, DIRECT, Reference, SALUS, SIDES};
 use super::stats::{Spread, Verdict, estimate, median};
 
 /// The part of a round after those of the sides.
@@ -61,12 +61,14 @@ pub(super) fn measure(
         },
     )?;
     sides.drop_row(row.name)?;
-    Ok(vec![finding(row, target, &rounds, &prepared)?])
+    let reference = run.reference;
+    Ok(vec![finding(row, target, reference, &rounds, &prepared)?])
 }
 
 fn finding(
     row: &'static Row,
     target: f64,
+    reference: Reference,
     rounds: &Rounds,
     prepared: &Value,
 ) -> Result<Finding, Problem> {
@@ -81,10 +83,12 @@ fn finding(
         (middle(&added) - middle(&floor)) / middle(&trips)
     });
     let direct_us = median(rounds.column(DIRECT, STEP)?.into_iter());
+    let salus_us = median(rounds.column(SALUS, STEP)?.into_iter());
     let (added, floor, trip) = (Spread::of(&added), Spread::of(&floor), Spread::of(&trips));
     let other =
         |key: &str| -> Result<f64, Problem> { Ok(median(rounds.column(PING, key)?.into_iter())) };
     let (tight_us, busy_us) = (other("tight_us")?, other("busy_us")?);
+    let name = reference.name();
     let mut names = NAMES.to_vec();
     names.push("round_trip");
     Ok(Finding {
@@ -93,9 +97,10 @@ fn finding(
         target: format!("≤ {target}"),
         verdict: Verdict::at_most(in_trips, target).unless_busy(rounds.busy()),
         detail: format!(
-            "direct {}, Salus adds {} (p15–p85 {:.0}–{:.0}), direct/direct {}; \
+            "{name} {}, Salus {}, which adds {} (p15–p85 {:.0}–{:.0}), {name}/{name} {}; \
              round trip {} after a pause as long, {} after as much work, {} in a tight loop; {}",
             microseconds(direct_us),
+            microseconds(salus_us),
             microseconds(added.median),
             added.p15,
             added.p85,
@@ -110,6 +115,7 @@ fn finding(
             "target": target,
             "measured": in_trips.json(),
             "direct_us": direct_us,
+            "salus_us": salus_us,
             "salus_added_us": added.json(),
             "direct_added_us": floor.json(),
             "round_trip_us": {

@@ -3,7 +3,9 @@
 use salus_daemon::config::Problem;
 use serde_json::{Map, Value, json};
 
+use super::overhead::Table;
 use super::rows::{Pace, Row};
+use super::side::Reference;
 use super::stats::{Interval, Verdict};
 
 /// One line of the table.
@@ -73,9 +75,10 @@ impl Finding {
     }
 }
 
-pub(super) fn json(machine: &Value, pace: Pace, findings: &[Finding]) -> String {
+pub(super) fn json(of: &Table, machine: &Value, pace: Pace, findings: &[Finding]) -> String {
     let report = json!({
-        "bench": "overhead",
+        "bench": of.name,
+        "against": of.reference.words(),
         "machine": machine,
         "quick": pace.quick,
         "block_seconds": pace.block().as_secs_f64(),
@@ -84,8 +87,8 @@ pub(super) fn json(machine: &Value, pace: Pace, findings: &[Finding]) -> String 
     format!("{report:#}\n")
 }
 
-pub(super) fn table(machine: &Value, pace: Pace, findings: &[Finding]) -> String {
-    let mut out = header(machine);
+pub(super) fn table(of: &Table, machine: &Value, pace: Pace, findings: &[Finding]) -> String {
+    let mut out = header_against(of.reference, machine);
     if pace.quick {
         out.push_str("quick: few short rounds, which show that it runs and resolve nothing\n");
     }
@@ -125,30 +128,49 @@ pub(super) fn table(machine: &Value, pace: Pace, findings: &[Finding]) -> String
             out.push_str(&format!("    {}\n", finding.detail));
         }
     }
-    out.push_str(LEGEND);
+    out.push_str(&legend(of.reference));
     out
 }
 
-const LEGEND: &str = "
+fn legend(reference: Reference) -> String {
+    let equals = reference.words();
+    let copies = match reference {
+        Reference::Plugin => " (transfers: between two copies)",
+        Reference::JaxCpu => "",
+    };
+    format!(
+        "
 Measured: median over the rounds, divided by the noise floor where both are ratios; in brackets, where it lies
-with 95 % confidence. Noise floor: the same between two processes that both use the plugin directly (transfers:
-between two copies). Met, missed: the whole interval is on that side of the target. Within noise: it is not, or
-there were fewer than 6 rounds, or other processes disturbed more than half of them.
-";
+with 95 % confidence. Noise floor: the same between two processes that both use {equals}{copies}.
+Met, missed: the whole interval is on that side of the target. Within noise: it is not, or there were fewer than
+6 rounds, or other processes disturbed more than half of them.
+"
+    )
+}
 
 pub(super) fn header(machine: &Value) -> String {
+    header_against(Reference::Plugin, machine)
+}
+
+fn header_against(reference: Reference, machine: &Value) -> String {
     let field = |key: &str| match &machine[key] {
         Value::String(text) => text.clone(),
         Value::Null => "unknown".into(),
         other => other.to_string(),
     };
+    let against = match reference {
+        Reference::Plugin => format!("against xla-cpu-pjrt {} directly", field("plugin_version")),
+        Reference::JaxCpu => format!(
+            "on xla-cpu-pjrt {} against JAX's own CPU backend",
+            field("plugin_version")
+        ),
+    };
     format!(
-        "salus {} against xla-cpu-pjrt {} directly, pool of {} threads, 1 device\n\
+        "salus {} {against}, pool of {} threads, 1 device\n\
          {}, {} cores, Linux {}\n\
          JAX {}, jaxlib {}, Flax {}, Optax {}, Python {}\n\
          {}\n",
         field("salus"),
-        field("plugin_version"),
         field("pool_threads"),
         field("cpu"),
         field("cores"),
@@ -184,6 +206,7 @@ pub(super) fn microseconds(us: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::overhead::OVERHEAD;
     use super::super::rows::ROWS;
     use super::*;
 
@@ -213,7 +236,8 @@ mod tests {
 
     #[test]
     fn a_table_for_people() {
-        let text = table(&json!({ "salus": "0.1.0", "cores": 2 }), PACE, &findings());
+        let machine = json!({ "salus": "0.1.0", "cores": 2 });
+        let text = table(&OVERHEAD, &machine, PACE, &findings());
         let body: Vec<&str> = text.lines().skip(6).take(5).collect();
         assert_eq!(
             body.join("\n"),
@@ -229,8 +253,9 @@ step_1ms       -                     -            -       failed   step of about
 
     #[test]
     fn json_for_programs() {
-        let text = json(&json!({ "cores": 2 }), PACE, &findings());
+        let text = json(&OVERHEAD, &json!({ "cores": 2 }), PACE, &findings());
         let report: Value = serde_json::from_str(&text).expect("it is JSON");
+        assert_eq!(report["bench"], "overhead");
         assert_eq!(report["rows"][0]["row"], "step_10ms_mlp");
         assert_eq!(report["rows"][0]["verdict"], "met");
         assert_eq!(report["rows"][0]["measured"]["ci95"][1], 1.0194);

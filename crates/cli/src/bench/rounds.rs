@@ -8,11 +8,8 @@
 use salus_daemon::config::Problem;
 use serde_json::{Value, json};
 
-use super::machine::{Foreign, Load};
+use super::machine::{FOREIGN_CORES, Foreign, Load};
 use super::stats::Random;
-
-/// More than this in other processes' hands spoils a round on two cores.
-const FOREIGN_CORES: f64 = 0.15;
 
 /// What was measured, round by round.
 #[derive(Debug, Default)]
@@ -46,7 +43,7 @@ impl Rounds {
                 samples[index] = part(index)?;
             }
             let foreign = Load::now().since(before);
-            if foreign.cores > FOREIGN_CORES && rounds.repeated < repeats(count) {
+            if foreign.disturbs() && rounds.repeated < repeats(count) {
                 rounds.repeated += 1;
                 continue;
             }
@@ -99,7 +96,7 @@ impl Rounds {
     }
 
     fn disturbed(&self) -> usize {
-        let disturbed = |round: &&Round| round.foreign.cores > FOREIGN_CORES;
+        let disturbed = |round: &&Round| round.foreign.disturbs();
         self.kept.iter().filter(disturbed).count()
     }
 

@@ -13,7 +13,7 @@ pub(super) struct Row {
     pub(super) what: &'static str,
     pub(super) measure: Measure,
     /// Unless the user says otherwise.
-    rounds: usize,
+    pub(super) rounds: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,8 +24,14 @@ pub(super) enum Measure {
     Reads { target: f64 },
     /// A large array each way, in plain copies of that size.
     Transfers { target: f64 },
+    /// A training step beside a job that calls back.
+    Neighbour { calls: &'static str, target: f64 },
     /// From the start of a process to its first loss.
     Start { model: &'static str },
+    /// How long a job waits for a program that another has loaded, and what it takes of memory.
+    Load,
+    /// How often threads are woken for a step.
+    WakeUps { steps: &'static str },
     /// CPU of a service with idle sessions.
     Idle,
     /// The service's memory for a session.
@@ -140,6 +146,32 @@ pub(super) const ROWS: &[Row] = &[
         rounds: 8,
     },
     Row {
+        name: "load_mlp",
+        what: "time to have a program that another session has loaded, MLP",
+        measure: Measure::Load,
+        rounds: 9,
+    },
+    Row {
+        name: "load_transformer",
+        what: "time to have a program that another session has loaded, transformer",
+        measure: Measure::Load,
+        rounds: 9,
+    },
+    Row {
+        name: "wakeups_unread",
+        what: "wake-ups a step of job and service, 1 ms, loss never read",
+        measure: Measure::WakeUps {
+            steps: "unread_1ms",
+        },
+        rounds: 10,
+    },
+    Row {
+        name: "wakeups_read",
+        what: "wake-ups a step of job and service, 1 ms, result read each step",
+        measure: Measure::WakeUps { steps: "read_1ms" },
+        rounds: 10,
+    },
+    Row {
         name: "idle_cpu",
         what: "CPU of an idle service with ten idle sessions over 10 s",
         measure: Measure::Idle,
@@ -191,10 +223,13 @@ impl Pace {
             Measure::Blocks { .. } => 12.0 + rounds * 3.0 * block,
             Measure::Reads { .. } => 8.0 + rounds * 4.0 * block,
             Measure::Transfers { .. } => 4.0 + rounds * 3.0 * (block + 0.2),
+            Measure::Neighbour { .. } => 20.0 + rounds * 4.0 * (block + 0.3),
             Measure::Start {
                 model: "transformer_10ms",
             } => 8.0 + rounds * 36.0,
             Measure::Start { .. } => 4.0 + rounds * 16.0,
+            Measure::Load => 10.0 + rounds * 4.0,
+            Measure::WakeUps { .. } => 8.0 + rounds * 2.0 * block,
             Measure::Idle => 13.0,
             Measure::Memory => 4.0,
         }
@@ -202,40 +237,46 @@ impl Pace {
 }
 
 /// The rows that were named, in the table's order; all if none was.
-pub(super) fn chosen(names: &[String]) -> Result<Vec<&'static Row>, Problem> {
-    let known = |name: &String| ROWS.iter().any(|row| row.name == name);
+pub(super) fn chosen(
+    table: &'static [Row],
+    names: &[String],
+) -> Result<Vec<&'static Row>, Problem> {
+    let known = |name: &String| table.iter().any(|row| row.name == name);
     if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        let all: Vec<&str> = ROWS.iter().map(|row| row.name).collect();
+        let all: Vec<&str> = table.iter().map(|row| row.name).collect();
         return Err(Problem::new(format!("the bench has no row `{unknown}`"))
             .hint(format!("its rows are {}", all.join(", "))));
     }
     let wanted = |row: &&Row| names.is_empty() || names.iter().any(|name| name == row.name);
-    Ok(ROWS.iter().filter(wanted).collect())
+    Ok(table.iter().filter(wanted).collect())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::callbacks;
     use super::*;
 
     #[test]
     fn rows_are_chosen_by_name_and_keep_their_order() {
-        assert_eq!(chosen(&[]).expect("all").len(), ROWS.len());
+        assert_eq!(chosen(ROWS, &[]).expect("all").len(), ROWS.len());
         let names = ["execute".to_owned(), "step_1ms".to_owned()];
-        let rows = chosen(&names).expect("both are there");
+        let rows = chosen(ROWS, &names).expect("both are there");
         assert_eq!(
             rows.iter().map(|row| row.name).collect::<Vec<_>>(),
             ["step_1ms", "execute"]
         );
-        let problem = chosen(&["step_2ms".into()]).expect_err("there is none");
+        let problem = chosen(ROWS, &["step_2ms".into()]).expect_err("there is none");
         assert_eq!(problem.what, "the bench has no row `step_2ms`");
     }
 
     #[test]
     fn rows_whose_blocks_run_in_a_side_are_known_to_it() {
         let worker = include_str!("../../../../bench/worker.py");
-        for row in ROWS {
+        for row in ROWS.iter().chain(callbacks::ROWS) {
             let key = match row.measure {
                 Measure::Start { model } => model,
+                Measure::Neighbour { calls, .. } => calls,
+                Measure::WakeUps { steps } => steps,
                 Measure::Idle | Measure::Memory => continue,
                 _ => row.name,
             };

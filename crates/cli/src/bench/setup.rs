@@ -47,6 +47,8 @@ pub(super) enum Route {
     Direct,
     /// Directly, with JAX's persistent compilation cache in this directory.
     DirectCached(PathBuf),
+    /// Not at all: JAX's own CPU backend.
+    JaxCpu,
     /// Through the service at this socket, with more variables.
     Salus(PathBuf, Vec<(&'static str, String)>),
 }
@@ -118,6 +120,7 @@ impl Setup {
                 let more = more.iter().map(|(name, value)| (*name, value.into()));
                 variables.extend(more);
             }
+            Route::JaxCpu => variables.push(("JAX_PLATFORMS", "cpu".into())),
             Route::Direct | Route::DirectCached(_) => variables.extend([
                 ("JAX_PLATFORMS", "direct,cpu".into()),
                 (

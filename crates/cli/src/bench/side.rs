@@ -1,7 +1,7 @@
 //! The three sides of a comparison: processes that live for the whole run and take turns.
 //!
-//! Two of them use the plugin directly, because the ratio between two equals is what the machine's
-//! noise alone makes of 1. While one works, the others sleep in `read`.
+//! Two of them are equal and run without Salus, because the ratio between two equals is what the
+//! machine's noise alone makes of 1. While one works, the others sleep in `read`.
 
 use std::io::Write;
 use std::process::{ChildStdin, ChildStdout};
@@ -28,10 +28,44 @@ pub(super) const SALUS: usize = 1;
 pub(super) const AGAIN: usize = 2;
 pub(super) const SIDES: usize = 3;
 
+/// What Salus is compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reference {
+    /// The same plugin, used directly.
+    Plugin,
+    /// JAX's own CPU backend, for what the plugin alone cannot do.
+    JaxCpu,
+}
+
+impl Reference {
+    fn route(self) -> Route {
+        match self {
+            Self::Plugin => Route::Direct,
+            Self::JaxCpu => Route::JaxCpu,
+        }
+    }
+
+    /// `direct 84 µs, Salus …`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Plugin => "direct",
+            Self::JaxCpu => "JAX's own",
+        }
+    }
+
+    /// `two processes that both use …`.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Plugin => "the plugin directly",
+            Self::JaxCpu => "JAX's own CPU backend",
+        }
+    }
+}
+
 pub(super) struct Sides {
     all: [Side; SIDES],
     /// After the sides, so that it outlives them: a job whose service ends first complains.
-    _daemon: Daemon,
+    daemon: Daemon,
 }
 
 pub(super) struct Side {
@@ -42,16 +76,17 @@ pub(super) struct Side {
 }
 
 impl Sides {
-    pub(super) fn start(setup: &Setup) -> Result<Self, Problem> {
+    pub(super) fn start(setup: &Setup, reference: Reference) -> Result<Self, Problem> {
         let daemon = Daemon::start(setup)?;
         let through = Route::Salus(daemon.socket().to_owned(), Vec::new());
+        let without = reference.route();
         Ok(Self {
             all: [
-                Side::start(setup, "direct", &Route::Direct)?,
+                Side::start(setup, "direct", &without)?,
                 Side::start(setup, "salus", &through)?,
-                Side::start(setup, "again", &Route::Direct)?,
+                Side::start(setup, "again", &without)?,
             ],
-            _daemon: daemon,
+            daemon,
         })
     }
 
@@ -79,6 +114,16 @@ impl Sides {
         std::thread::sleep(SETTLE);
         let command = json!({ "do": "block", "row": row, "seconds": time.as_secs_f64() });
         self.all[side].ask(&command, time + BLOCK_TIME)
+    }
+
+    /// The process of a side.
+    pub(super) fn job(&self, side: usize) -> u32 {
+        self.all[side].process.pid()
+    }
+
+    /// The processes of the service that one of the sides uses.
+    pub(super) fn service(&self) -> Vec<u32> {
+        self.daemon.processes()
     }
 
     /// Frees what the row held, so that rows do not disturb each other.

@@ -137,7 +137,7 @@ fn through_salus(setup: &Setup, model: &str) -> Result<Value, Problem> {
 fn first_step(setup: &Setup, route: &Route, model: &str) -> Result<Value, Problem> {
     let name = match route {
         Route::Salus(..) => "first-step-salus",
-        Route::Direct => "first-step-direct",
+        Route::Direct | Route::JaxCpu => "first-step-direct",
         Route::DirectCached(_) => "first-step-cached",
     };
     let begin = Instant::now();

@@ -39,6 +39,8 @@ pub(super) enum Verdict {
     Missed,
     /// The target lies inside the interval: these samples cannot tell.
     WithinNoise,
+    /// There is none: the number is for comparison.
+    NoTarget,
     /// It did not run.
     Failed,
 }
@@ -67,6 +69,7 @@ impl Verdict {
             Self::Met => "met",
             Self::Missed => "missed",
             Self::WithinNoise => "within noise",
+            Self::NoTarget => "no target",
             Self::Failed => "failed",
         }
     }
