@@ -109,7 +109,10 @@ impl World {
     fn cycle(&mut self) {
         let id = self.running.pop_front().expect("some run");
         let session = SessionId(id);
-        self.tell(Event::Ran { session });
+        self.tell(Event::Ran {
+            session,
+            calling: None,
+        });
     }
 
     fn ask(&mut self, id: u64) {
@@ -117,7 +120,6 @@ impl World {
             kind: Kind::Launch {
                 scratch_bytes: 1 << 10,
                 program: Program(id % PROGRAMS),
-                calls_back: false,
             },
             new_bytes: 0,
             argument_bytes: 0,

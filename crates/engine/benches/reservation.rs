@@ -115,7 +115,10 @@ impl World {
         assert_eq!(world.engine.ledger().paged_bytes(), paged * MIB);
         assert_eq!(world.running.pop_front(), Some(n));
         let session = SessionId(n);
-        world.tell(Event::Ran { session });
+        world.tell(Event::Ran {
+            session,
+            calling: None,
+        });
         world.tell(Event::Closed { session });
         world
     }
@@ -145,7 +148,10 @@ impl World {
     fn reserve(&mut self) {
         let id = self.running.pop_front().expect("some run");
         let session = SessionId(id);
-        self.tell(Event::Ran { session });
+        self.tell(Event::Ran {
+            session,
+            calling: None,
+        });
         self.tell(Event::Released {
             session,
             resident_bytes: OUTPUT,
@@ -167,7 +173,6 @@ impl World {
         let kind = Kind::Launch {
             scratch_bytes,
             program: Program(0),
-            calls_back: false,
         };
         self.ask(id, kind, new_bytes, absent_bytes, absent_bytes);
     }

@@ -126,13 +126,10 @@ impl Engine {
     pub(crate) fn restate(&mut self, now: Time, id: SessionId) {
         let session = self.session(id);
         let lane = &self.lanes[session.lane.0 as usize];
-        let state = if session.account.running > 0 {
-            if lane.head() == Some(id) {
-                State::Running
-            } else if lane.is_away(id) && !lane.holds(id) {
-                State::Callback
-            } else {
-                State::Turn
+        let state = if self.works_for(id) {
+            match lane.is_at_work_for(id) {
+                true => State::Running,
+                false => State::Turn,
             }
         } else if let Some(request) = &session.request {
             let lacks = || session.need(&self.lanes) > self.ledger.free_bytes();
@@ -145,6 +142,8 @@ impl Engine {
             } else {
                 State::Turn
             }
+        } else if session.account.running > 0 {
+            State::Callback
         } else if session.paused {
             State::Paused
         } else if session.compiling > 0 {

@@ -1,9 +1,11 @@
 //! The claimant: the first request in order that does not fit, and what is done for it.
 //!
 //! Promise: what leaves for the claimant is kept for it; nobody leaves for one that fits as soon as
-//! what runs has ended; one that would wait for ever is refused.
+//! what runs has ended; one that would wait for ever is refused, also where it and others would wait
+//! for each other.
 
 use crate::engine::{Engine, Session};
+use crate::lanes::LaneState;
 use crate::time::Time;
 use crate::{Decision, Refusal, SessionId};
 
@@ -19,6 +21,10 @@ impl Engine {
         // What runs will end sooner than anybody can leave and come back.
         if self.fits_after(claimant, None) {
             return false;
+        }
+        if self.waits_in_a_circle(claimant) {
+            self.refuse(now, claimant, out);
+            return true;
         }
         while !self.is_covered(claimant) {
             let lack = self.lack(claimant) - self.leaving_bytes;
@@ -60,26 +66,57 @@ impl Engine {
         let at_work = |id: SessionId, s: &Session| {
             // A paused one may free something when it goes on.
             let asks = s.request.is_some() && !s.paused;
-            id != claimant && (!asks || s.account.running > 0)
+            id != claimant && (!asks || self.works_for(id))
         };
+        // A callback may return, unless it waits for what its job asks for here.
+        let aged = self.session(claimant).request.is_some_and(|r| r.aged);
         let hope = self.wake_at.is_some()
             || self.leaving_bytes > 0
             || self.lanes.iter().any(|lane| lane.in_flight() > 0)
+            || (!aged && self.lanes.iter().any(LaneState::awaits_jobs))
             || self.others_fit(claimant)
             || self.sessions.iter().any(|(id, s)| at_work(id, s));
         if !hope {
-            let why = Refusal::NoRoom {
-                needs_bytes: self.need(claimant),
-                free_bytes: self.ledger.free_bytes(),
-                host_free_bytes: host,
-            };
-            self.withdraw(now, claimant);
-            out.push(Decision::Refuse {
-                session: claimant,
-                why,
-            });
+            self.refuse(now, claimant, out);
         }
         !hope
+    }
+
+    fn refuse(&mut self, now: Time, claimant: SessionId, out: &mut Vec<Decision>) {
+        let why = Refusal::NoRoom {
+            needs_bytes: self.need(claimant),
+            free_bytes: self.ledger.free_bytes(),
+            host_free_bytes: self.host_room(),
+        };
+        self.withdraw(now, claimant);
+        out.push(Decision::Refuse {
+            session: claimant,
+            why,
+        });
+    }
+
+    /// Whether it has waited for long and would not fit if all had left but those whose iterations
+    /// wait for callbacks while the callbacks wait for memory. Such a callback returns only when its
+    /// request is answered, its iteration holds its arrays until then, and so they could wait for
+    /// each other for ever. Before that, one may return: it may not wait for that request.
+    fn waits_in_a_circle(&self, claimant: SessionId) -> bool {
+        let request = self.session(claimant).request.as_ref();
+        let Some(request) = request.filter(|request| request.aged) else {
+            return false;
+        };
+        if !self.lanes.iter().any(LaneState::awaits_jobs) {
+            return false;
+        }
+        let demand = &request.demand;
+        let needs = demand.new_bytes + demand.absent_bytes + demand.scratch_bytes();
+        let waits = |id: SessionId, s: &Session| {
+            let is_away = s.account.running > 0 && !self.works_for(id);
+            is_away && (id == claimant || (s.request.is_some() && self.lack(id) > 0))
+        };
+        let waiting = self.sessions.iter().filter(|(id, s)| waits(*id, s));
+        let held = waiting.filter_map(|(id, _)| self.ledger.holding(id));
+        let held: u64 = held.map(|holding| holding.resident_bytes).sum();
+        needs > self.ledger.room().device_bytes - held
     }
 
     pub(crate) fn others_fit(&self, claimant: SessionId) -> bool {

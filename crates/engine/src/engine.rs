@@ -24,7 +24,7 @@ use crate::residency::{Place, Residency};
 use crate::shares::Share;
 use crate::table::Table;
 use crate::time::{Duration, Time};
-use crate::{Decision, Demand, Event, Lane, Program, Refusal, SessionId, Wishes};
+use crate::{Calling, Decision, Demand, Event, Lane, Program, Refusal, SessionId, Wishes};
 
 #[derive(Debug)]
 pub struct Engine {
@@ -206,10 +206,14 @@ impl Engine {
                 self.open(now, session, wishes);
             }
             Event::Ready { session, demand } => self.ready(now, session, demand, &mut decisions),
-            Event::Ran { session } => self.ran(now, session),
-            Event::DidNotRun { session } => self.did_not_run(now, session),
-            Event::CallbackBegan { session } => self.call_back(now, session, LaneState::leave),
-            Event::CallbackEnded { session } => self.call_back(now, session, LaneState::come_back),
+            Event::Ran { session, calling } => self.ran(now, session, calling),
+            Event::DidNotRun { session, calling } => self.did_not_run(now, session, calling),
+            Event::CallbackBegan { session, calling } => {
+                self.call_back(now, session, calling, LaneState::leave);
+            }
+            Event::CallbackEnded { session, calling } => {
+                self.call_back(now, session, calling, LaneState::come_back);
+            }
             Event::Withdrew { session } => self.withdraw(now, session),
             Event::Released {
                 session,
@@ -303,12 +307,14 @@ impl Engine {
             out.push(Decision::Refuse { session: id, why });
             return;
         }
-        if self.session(id).account.running == 0 {
-            let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
-            // Without arrays on the device it may go to any lane.
-            if resident == 0 {
-                self.move_to(id, self.emptiest_lane());
-            }
+        let session = self.session(id);
+        let resident = self.ledger.holding(id).map_or(0, |h| h.resident_bytes);
+        // Without arrays on the device it may go to any lane.
+        if session.account.running == 0 && resident == 0 {
+            self.move_to(id, self.emptiest_lane());
+        }
+        // While it waits for a callback of its own it asks for nothing, as between two iterations.
+        if !self.works_for(id) {
             self.rejoin(now, id);
         }
         let number = self.next_request();
@@ -367,10 +373,10 @@ impl Engine {
         self.last_request
     }
 
-    fn ran(&mut self, now: Time, id: SessionId) {
+    fn ran(&mut self, now: Time, id: SessionId, calling: Option<Calling>) {
         // A session's iterations are all in the lane of its arrays.
         let lane = self.session(id).lane;
-        let ended = self.lanes[lane.0 as usize].end(id, now);
+        let ended = self.lanes[lane.0 as usize].end(id, calling, now);
         let ended = ended.unwrap_or_else(|| panic!("{id} was not started"));
         let (before, after) = ended.resized;
         self.ledger.resize_lane(before, after);
@@ -394,11 +400,13 @@ impl Engine {
         &mut self,
         now: Time,
         id: SessionId,
-        moves: fn(&mut LaneState, SessionId, Time) -> Option<()>,
+        calling: Calling,
+        moves: fn(&mut LaneState, SessionId, Calling, Time) -> Option<()>,
     ) {
         let lane = self.session(id).lane.0 as usize;
-        let moved = moves(&mut self.lanes[lane], id, now);
-        assert!(moved.is_some(), "{id} has no iteration that calls back");
+        let moved = moves(&mut self.lanes[lane], id, calling, now);
+        assert!(moved.is_some(), "{id} has no such iteration: {calling:?}");
+        self.session_mut(id).quiet_since = now;
         self.restate(now, id);
         if let Some(next) = self.lanes[lane].head() {
             self.restate(now, next);
@@ -406,9 +414,9 @@ impl Engine {
     }
 
     /// The turn was not used, and tells nothing of the program.
-    fn did_not_run(&mut self, now: Time, id: SessionId) {
+    fn did_not_run(&mut self, now: Time, id: SessionId, calling: Option<Calling>) {
         let lane = self.session(id).lane;
-        let given_back = self.lanes[lane.0 as usize].give_back(id);
+        let given_back = self.lanes[lane.0 as usize].give_back(id, calling);
         let (expected, (before, after)) =
             given_back.unwrap_or_else(|| panic!("{id} was not started"));
         self.ledger.resize_lane(before, after);
@@ -480,6 +488,13 @@ impl Engine {
         let session = self.session_mut(id);
         session.compiling = session.compiling.saturating_add_signed(more);
         self.restate(now, id);
+    }
+
+    /// Whether an iteration of the session runs or is about to: not if all wait for their job.
+    pub(crate) fn works_for(&self, id: SessionId) -> bool {
+        let session = self.session(id);
+        let lane = &self.lanes[session.lane.0 as usize];
+        session.account.running > 0 && lane.holds(id)
     }
 
     pub(crate) fn session(&self, id: SessionId) -> &Session {

@@ -73,10 +73,11 @@ impl Engine {
             });
         }
         let lane = &self.lanes[session.lane.0 as usize];
-        let (ahead, depth) = (lane.in_flight(), self.depth(request.order.rank));
-        if request.demand.kind != Kind::Array && ahead >= depth {
+        let calls_back = request.demand.calling().is_some();
+        let depth = self.depth(request.order.rank);
+        if request.demand.kind != Kind::Array && !lane.lets_in(calls_back, depth) {
             return Some(Why::Turn {
-                ahead: ahead as u32,
+                ahead: lane.in_flight() as u32,
                 runs: lane.head(),
             });
         }

@@ -8,7 +8,8 @@
 //! An iteration that calls back into its job has the lane for itself: the device does not order it
 //! with others. While it waits for the job it is *away*, and the lane serves others. When it goes on
 //! it does so at once, beside what was handed over meanwhile; nothing more is handed over until it
-//! ends or waits again.
+//! ends or waits again. Where several went on that way, one is handed over for each that waits again:
+//! they may never all wait at the same time.
 //!
 //! Promise: a lane's size covers whatever runs in it, and nothing else.
 //! Not here: which session goes where.
@@ -18,17 +19,19 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::engine::{Engine, Order};
 use crate::policies::CLASSES;
 use crate::time::{Duration, Time};
-use crate::{Demand, Kind, Lane, Program, SessionId};
+use crate::{Calling, Demand, Lane, Program, SessionId};
 
 /// One runs, one follows it without a gap. A third would only delay whoever becomes ready next.
 pub(crate) const DEPTH: usize = 2;
 
 #[derive(Debug, Default)]
 pub(crate) struct LaneState {
-    /// Oldest first; the device runs them in this order.
+    /// Oldest first; the device runs them in this order, and beside them those that call back.
     iterations: VecDeque<Iteration>,
-    /// Started, and waiting for their jobs' callbacks; the latest last.
+    /// Started, and waiting for their jobs' callbacks.
     away: Vec<Iteration>,
+    /// How many left beside others that call back, and were not replaced.
+    vacant: usize,
     /// When the last one ended: the next cannot have begun earlier.
     last_end: Time,
     /// Whose it was.
@@ -60,18 +63,10 @@ pub(crate) struct Waiting {
 
 impl Waiting {
     pub(crate) fn new(session: SessionId, demand: &Demand) -> Self {
-        let (program, calls_back) = match demand.kind {
-            Kind::Launch {
-                program,
-                calls_back,
-                ..
-            } => (Some(program), calls_back),
-            Kind::Array => (None, false),
-        };
         Self {
             session,
-            program,
-            calls_back,
+            program: demand.program(),
+            calls_back: demand.calling().is_some(),
             array_bytes: demand.new_bytes + demand.absent_bytes,
             scratch_bytes: demand.scratch_bytes(),
         }
@@ -95,7 +90,8 @@ pub(crate) struct Iteration {
     pub(crate) scratch_bytes: u64,
     /// What it was charged with when it was started.
     pub(crate) expected: Duration,
-    pub(crate) calls_back: bool,
+    /// If it calls back.
+    pub(crate) calling: Option<Calling>,
     /// Device time before its last callback.
     pub(crate) used: Duration,
 }
@@ -119,20 +115,39 @@ impl LaneState {
 
     /// Nothing more may be handed to it, whatever it is.
     pub(crate) fn is_full(&self) -> bool {
-        self.iterations.len() >= DEPTH
+        self.iterations.len() >= DEPTH && self.vacant == 0
     }
 
+    /// Handed over and not ended, but for those that wait for their jobs.
     pub(crate) fn in_flight(&self) -> usize {
         self.iterations.len()
+    }
+
+    /// Those of them that the device runs one after the other: what is handed over next waits for
+    /// them.
+    fn in_order(&self) -> usize {
+        let in_order = self.iterations.iter().filter(|i| i.calling.is_none());
+        in_order.count()
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         self.iterations.is_empty() && self.resident.is_empty() && self.absent.is_empty()
     }
 
-    /// The session whose iteration runs.
+    /// The session whose iteration runs: the first in order, or if there is none one that calls back.
     pub(crate) fn head(&self) -> Option<SessionId> {
-        self.iterations.front().map(|i| i.session)
+        self.runs_first().map(|i| i.session)
+    }
+
+    fn runs_first(&self) -> Option<&Iteration> {
+        let mut in_order = self.iterations.iter().filter(|i| i.calling.is_none());
+        in_order.next().or(self.iterations.front())
+    }
+
+    /// Whether the device works for the session: its iteration is the first in order, or calls back.
+    pub(crate) fn is_at_work_for(&self, session: SessionId) -> bool {
+        let calls = |i: &Iteration| i.session == session && i.calling.is_some();
+        self.head() == Some(session) || self.iterations.iter().any(calls)
     }
 
     /// What was handed to it; the first of them runs.
@@ -142,7 +157,7 @@ impl LaneState {
 
     /// What runs.
     pub(crate) fn runs(&self) -> Option<Program> {
-        self.iterations.front().map(|i| i.program)
+        self.runs_first().map(|i| i.program)
     }
 
     /// Bytes by which the lane must grow for this scratch.
@@ -160,49 +175,63 @@ impl LaneState {
 
     /// Returns the size before and after.
     pub(crate) fn start(&mut self, iteration: Iteration) -> (u64, u64) {
+        self.vacant = match self.iterations.is_empty() {
+            true => 0,
+            false => self.vacant.saturating_sub(1),
+        };
         let before = self.size_bytes;
         self.size_bytes = before.max(iteration.scratch_bytes);
         self.iterations.push_back(iteration);
         (before, self.size_bytes)
     }
 
-    /// Whether the request may be handed over now, as far as callbacks go: what calls back runs
-    /// alone, and whoever is first in order and waits for that is not overtaken.
-    pub(crate) fn lets_in(&self, waiting: &Waiting) -> bool {
+    /// Whether a request that calls back, or does not, may be handed over now to a lane that may
+    /// have so many in order: what calls back runs alone, and whoever is first in order and waits for
+    /// that is not overtaken.
+    pub(crate) fn lets_in(&self, calls_back: bool, depth: usize) -> bool {
         if self.iterations.is_empty() {
             return true;
+        }
+        let has_place = self.in_order() < depth;
+        if self.iterations.iter().any(|i| i.calling.is_some()) {
+            return has_place && self.vacant > 0;
         }
         let heads = [&self.resident, &self.absent].into_iter();
         let first = heads
             .filter_map(BTreeMap::first_key_value)
             .min_by_key(|(order, _)| *order);
-        !waiting.calls_back
-            && !self.iterations.iter().any(|i| i.calls_back)
-            && !first.is_some_and(|(_, first)| first.calls_back)
+        has_place && !calls_back && !first.is_some_and(|(_, first)| first.calls_back)
     }
 
-    /// The session's iteration that was handed over last and calls back waits for its job.
-    pub(crate) fn leave(&mut self, session: SessionId, now: Time) -> Option<()> {
-        let calls = |i: &Iteration| i.session == session && i.calls_back;
-        let at = self.iterations.iter().rposition(calls)?;
+    /// The iteration waits for its job.
+    pub(crate) fn leave(&mut self, session: SessionId, calling: Calling, now: Time) -> Option<()> {
+        let at = self.find(session, Some(calling))?;
         let mut iteration = self.iterations.remove(at)?;
         iteration.used = iteration.used + (now - iteration.started_at);
         self.away.push(iteration);
+        self.vacant += 1;
         Some(())
     }
 
-    /// The session's iteration that left last goes on.
-    pub(crate) fn come_back(&mut self, session: SessionId, now: Time) -> Option<()> {
-        let at = self.away.iter().rposition(|i| i.session == session)?;
+    /// The iteration goes on.
+    pub(crate) fn come_back(
+        &mut self,
+        session: SessionId,
+        calling: Calling,
+        now: Time,
+    ) -> Option<()> {
+        let is_it = |i: &Iteration| i.session == session && i.calling == Some(calling);
+        let at = self.away.iter().position(is_it)?;
         let mut iteration = self.away.remove(at);
         iteration.started_at = now;
         self.iterations.push_back(iteration);
+        self.vacant = self.vacant.saturating_sub(1);
         Some(())
     }
 
-    /// Whether an iteration of the session waits for its job.
-    pub(crate) fn is_away(&self, session: SessionId) -> bool {
-        self.away.iter().any(|i| i.session == session)
+    /// Whether iterations wait for their jobs.
+    pub(crate) fn awaits_jobs(&self) -> bool {
+        !self.away.is_empty()
     }
 
     /// Whether an iteration of the session was handed over and has not ended, nor waits for its job.
@@ -210,18 +239,29 @@ impl LaneState {
         self.iterations.iter().any(|i| i.session == session)
     }
 
-    /// The session's oldest iteration here has ended.
-    pub(crate) fn end(&mut self, session: SessionId, now: Time) -> Option<Ended> {
-        let at = self.iterations.iter().position(|i| i.session == session)?;
+    /// The session's oldest iteration that does not call back, or the one that does.
+    fn find(&self, session: SessionId, calling: Option<Calling>) -> Option<usize> {
+        let is_it = |i: &Iteration| i.session == session && i.calling == calling;
+        self.iterations.iter().position(is_it)
+    }
+
+    /// The session's oldest iteration here has ended, or the one that calls back.
+    pub(crate) fn end(
+        &mut self,
+        session: SessionId,
+        calling: Option<Calling>,
+        now: Time,
+    ) -> Option<Ended> {
+        let at = self.find(session, calling)?;
         let iteration = self.iterations.remove(at)?;
-        let began = match iteration.calls_back {
+        let began = match calling {
             // It ran since it was handed over or went on, whatever ended beside it meanwhile.
-            true => iteration.started_at,
+            Some(_) => iteration.started_at,
             // What was handed over early began when its predecessor ended, not when it was handed
             // over.
-            false => iteration.started_at.max(self.last_end),
+            None => iteration.started_at.max(self.last_end),
         };
-        if !iteration.calls_back {
+        if calling.is_none() {
             self.last_end = self.last_end.max(now);
         }
         let before = self.last_session.replace(session);
@@ -236,10 +276,15 @@ impl LaneState {
         })
     }
 
-    /// The session's last iteration here did not run: what it was charged with, and the lane's size
-    /// before and after.
-    pub(crate) fn give_back(&mut self, session: SessionId) -> Option<(Duration, (u64, u64))> {
-        let at = self.iterations.iter().rposition(|i| i.session == session)?;
+    /// The session's last iteration here, or the one that calls back, did not run: what it was
+    /// charged with, and the lane's size before and after.
+    pub(crate) fn give_back(
+        &mut self,
+        session: SessionId,
+        calling: Option<Calling>,
+    ) -> Option<(Duration, (u64, u64))> {
+        let is_it = |i: &Iteration| i.session == session && i.calling == calling;
+        let at = self.iterations.iter().rposition(is_it)?;
         let iteration = self.iterations.remove(at)?;
         Some((iteration.expected, self.shrink()))
     }

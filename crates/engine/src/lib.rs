@@ -55,6 +55,11 @@ pub struct Lane(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Program(pub u64);
 
+/// One of a session's iterations that call back: a number of the caller's. The session may use it
+/// again when that iteration has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Calling(pub u64);
+
 /// A share of the device relative to others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Weight(pub NonZeroU32);
@@ -110,9 +115,11 @@ pub enum Kind {
     Launch {
         scratch_bytes: u64,
         program: Program,
-        /// It calls back into its job while it runs, and gives its lane up meanwhile.
-        calls_back: bool,
     },
+    /// An iteration that calls back into its job while it runs, and gives its lane up meanwhile. Its
+    /// scratch is not the lane's, which others use then: it is among `new_bytes`, and released when
+    /// the iteration has ended.
+    CallsBack { program: Program, calling: Calling },
     /// Room for an array, or for bringing one back; it needs no lane.
     Array,
 }
@@ -121,7 +128,23 @@ impl Demand {
     pub fn scratch_bytes(&self) -> u64 {
         match self.kind {
             Kind::Launch { scratch_bytes, .. } => scratch_bytes,
-            Kind::Array => 0,
+            Kind::CallsBack { .. } | Kind::Array => 0,
+        }
+    }
+
+    /// Of an iteration.
+    pub fn program(&self) -> Option<Program> {
+        match self.kind {
+            Kind::Launch { program, .. } | Kind::CallsBack { program, .. } => Some(program),
+            Kind::Array => None,
+        }
+    }
+
+    /// Which of the session's iterations it is, if it calls back.
+    pub fn calling(&self) -> Option<Calling> {
+        match self.kind {
+            Kind::CallsBack { calling, .. } => Some(calling),
+            Kind::Launch { .. } | Kind::Array => None,
         }
     }
 
@@ -134,7 +157,9 @@ impl Demand {
 }
 
 /// What happened. Of each session: `Opened … Closed`; a `Ready` comes again only after the answer to
-/// the last (`Start` or `Refuse`) or after `Withdrew`; `Closed` only when nothing of it runs.
+/// the last (`Start` or `Refuse`) or after `Withdrew`; `Closed` only when nothing of it runs. Of each
+/// iteration that calls back, between its start and its end: `CallbackBegan`, `CallbackEnded`, and so
+/// on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Opened {
@@ -148,20 +173,24 @@ pub enum Event {
         session: SessionId,
         demand: Demand,
     },
-    /// An iteration that was started has ended, well or not.
+    /// An iteration that was started has ended, well or not: the session's oldest, or this one.
     Ran {
         session: SessionId,
+        calling: Option<Calling>,
     },
-    /// An iteration that was started did not run after all.
+    /// An iteration that was started did not run after all: the session's latest, or this one.
     DidNotRun {
         session: SessionId,
+        calling: Option<Calling>,
     },
-    /// An iteration of the session that calls back waits for its job, and goes on.
+    /// An iteration that calls back waits for its job, and goes on.
     CallbackBegan {
         session: SessionId,
+        calling: Calling,
     },
     CallbackEnded {
         session: SessionId,
+        calling: Calling,
     },
     /// What the session asked for is no longer wanted: its job went away.
     Withdrew {

@@ -118,7 +118,7 @@ impl Engine {
         match request.demand.kind {
             // The queue of these is one for all lanes.
             Kind::Array => self.among_all(session.lane.0 as usize, order),
-            Kind::Launch { .. } => order,
+            _ => order,
         }
     }
 
@@ -126,8 +126,8 @@ impl Engine {
         let lane = &mut self.lanes[lane.0 as usize];
         match demand.kind {
             Kind::Array => &mut self.arrays,
-            Kind::Launch { .. } if demand.absent_bytes > 0 => &mut lane.absent,
-            Kind::Launch { .. } => &mut lane.resident,
+            _ if demand.absent_bytes > 0 => &mut lane.absent,
+            _ => &mut lane.resident,
         }
     }
 
@@ -227,7 +227,7 @@ impl Engine {
         let request = session.request.as_ref()?;
         Some(match request.demand.kind {
             Kind::Array => request.order,
-            Kind::Launch { .. } => self.among_all(session.lane.0 as usize, request.order),
+            _ => self.among_all(session.lane.0 as usize, request.order),
         })
     }
 }

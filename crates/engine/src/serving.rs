@@ -10,7 +10,7 @@ use std::ops::Bound;
 use crate::engine::{Engine, Order};
 use crate::lanes::{Iteration, Waiting};
 use crate::time::{Duration, Time};
-use crate::{Decision, Kind, SessionId};
+use crate::{Decision, SessionId};
 
 /// How many later requests are looked at for one that fits where the first does not.
 const LOOK_BACK: usize = 16;
@@ -87,7 +87,7 @@ impl Engine {
             let heads = [resident, lane.absent.first_key_value()];
             let heads = heads.into_iter().flatten();
             let heads = heads.filter(|(order, waiting)| {
-                lane.in_flight() < self.depth(order.rank) && lane.lets_in(waiting)
+                lane.lets_in(waiting.calls_back, self.depth(order.rank))
             });
             heads.map(move |(order, waiting)| Placed {
                 lane: index,
@@ -132,12 +132,7 @@ impl Engine {
         // What comes in may perhaps leave.
         session.fixed = false;
         let lane = session.lane;
-        if let Kind::Launch {
-            scratch_bytes,
-            program,
-            calls_back,
-        } = demand.kind
-        {
+        if let Some(program) = demand.program() {
             self.advance_clock(id);
             let expected = self.estimates.median(program).unwrap_or(Duration(0));
             let session = self.session_mut(id);
@@ -150,9 +145,9 @@ impl Engine {
                 order,
                 nth: self.starts,
                 started_at: now,
-                scratch_bytes,
+                scratch_bytes: demand.scratch_bytes(),
                 expected,
-                calls_back,
+                calling: demand.calling(),
                 used: Duration(0),
             });
             self.ledger.resize_lane(before, after);
@@ -226,8 +221,7 @@ impl Engine {
                 return waiting.need(0) <= left;
             };
             waiting.need(size_bytes) <= left
-                && state.in_flight() < self.depth(order.rank)
-                && state.lets_in(waiting)
+                && state.lets_in(waiting.calls_back, self.depth(order.rank))
                 && self.helps(now, lane, order, waiting)
         })?;
         Some((*order, waiting.session))

@@ -3,6 +3,9 @@
 //! Sizes are in MiB and times in ms. Moving takes no time unless a story says so; then a session
 //! that comes in stays for [`STAY`].
 
+#[path = "behaviour/callbacks.rs"]
+mod callbacks;
+
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 
@@ -130,7 +133,10 @@ impl Story {
 
     fn ran(&mut self, n: u64) -> Vec<Told> {
         let session = SessionId(n);
-        self.on(Event::Ran { session })
+        self.on(Event::Ran {
+            session,
+            calling: None,
+        })
     }
 
     /// All that it moved is now on the host; `absent` of it are arguments of what it waits for.
@@ -201,7 +207,6 @@ fn launch(n: u64, needs: Needs) -> Event {
         kind: Kind::Launch {
             scratch_bytes: needs.scratch * MIB,
             program: Program(0),
-            calls_back: false,
         },
         new_bytes: needs.new * MIB,
         argument_bytes: needs.arguments * MIB,
@@ -1244,7 +1249,13 @@ fn a_turn_that_was_not_used_is_given_back_and_tells_nothing() {
     assert_eq!(story.engine.ledger().scratch_bytes(), 60 * MIB);
     // The second could not be started; the first still runs.
     let session = SessionId(1);
-    assert_eq!(story.at(5).on(Event::DidNotRun { session }), [Start(2)]);
+    assert_eq!(
+        story.at(5).on(Event::DidNotRun {
+            session,
+            calling: None
+        }),
+        [Start(2)]
+    );
     assert_eq!(story.engine.ledger().scratch_bytes(), 20 * MIB);
     story.at(10).ran(1);
     let account = story.engine.account(session).expect("open");
@@ -1266,7 +1277,13 @@ fn a_turn_that_was_not_used_is_not_charged() {
     assert_eq!(story.at(20).ran(2), []);
     for _ in 0..5 {
         assert_eq!(story.launch(1, Needs::default()), [Start(1)]);
-        assert_eq!(story.on(Event::DidNotRun { session }), []);
+        assert_eq!(
+            story.on(Event::DidNotRun {
+                session,
+                calling: None
+            }),
+            []
+        );
     }
     assert_eq!(story.launch(2, Needs::default()), [Start(2)]);
     assert_eq!(story.launch(2, Needs::default()), [Start(2)]);

@@ -155,7 +155,6 @@ impl Ours {
         let kind = Kind::Launch {
             scratch_bytes,
             program: Program(0),
-            calls_back: false,
         };
         self.ask(id, kind, 0, job.persistent);
     }
@@ -165,6 +164,7 @@ impl Ours {
         let id = self.running.get_mut(&lane)?.pop_front()?;
         *self.ran.get_mut(&id).expect("it is open") += 1;
         self.on(Event::Ran {
+            calling: None,
             session: SessionId(id),
         });
         Some(id)

@@ -287,7 +287,10 @@ impl Device {
             }
             self.runs.push(run);
             let session = SessionId(id);
-            self.tell(Event::Ran { session });
+            self.tell(Event::Ran {
+                session,
+                calling: None,
+            });
             let now = self.now;
             let job = self.job_mut(id);
             job.ended += 1;
@@ -409,7 +412,6 @@ fn ready(id: u64, job: &Job) -> Event {
         kind: Kind::Launch {
             scratch_bytes: 1 << 10,
             program: job.program,
-            calls_back: false,
         },
         new_bytes: 0,
         argument_bytes: 0,

@@ -1,6 +1,7 @@
 //! A swarm of made-up jobs on a made-up device: each seed draws the policy and the shape of the
 //! device and of the jobs, which grow, idle, shrink, are resized, paused and misjudged, wish for
-//! something else, hold what cannot be moved, and die at any point. The policy changes, too.
+//! something else, hold what cannot be moved, call back, and die at any point. The policy changes,
+//! too.
 //!
 //! After every event the ledger must agree with what the jobs hold, nothing may be oversold, and the
 //! times of a session's states must add up to its age (safety). No lane may be idle while somebody
@@ -16,8 +17,8 @@ use std::num::NonZeroU32;
 
 use common::Random;
 use salus_engine::{
-    Class, Decision, Demand, Duration, Engine, Event, Kind, Lane, Policy, Program, Refusal, Room,
-    SessionId, State, Time, User, Weight, Why, Wishes, Work,
+    Calling, Class, Decision, Demand, Duration, Engine, Event, Kind, Lane, Policy, Program,
+    Refusal, Room, SessionId, State, Time, User, Weight, Why, Wishes, Work,
 };
 
 const SEEDS: u64 = 4_000;
@@ -26,6 +27,9 @@ const MS: u64 = 1_000_000;
 const STAY_MAX: u64 = 1_000 * MS;
 const STEP_MAX: u64 = 300 * MS;
 const MOVE_MAX: u64 = 50 * MS;
+/// Of a callback, and how many an iteration makes.
+const CALL_MAX: u64 = 100 * MS;
+const CALLS_MAX: u64 = 4;
 /// Whoever has waited so long goes before all others (see `policies/mod.rs`).
 const PATIENCE: u64 = 30_000 * MS;
 /// Iterations that a lane may be handed: one runs, one follows.
@@ -50,8 +54,9 @@ struct Job {
     arrays: Vec<Array>,
     /// What was asked for and not answered.
     asked: Option<Asked>,
-    /// Iterations in flight, each with its lane and scratch.
-    running: Vec<(Lane, u64)>,
+    /// Iterations in flight.
+    running: Vec<Flight>,
+    calls: Calls,
     page_out: bool,
     steps_left: u64,
     scratch: u64,
@@ -69,10 +74,42 @@ struct Job {
     gone: bool,
 }
 
+/// Whether a job's iterations call back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    Never,
+    Sometimes,
+    /// And its callbacks return only when what the job asked for was answered.
+    Nested,
+}
+
+/// An iteration that was started and has not ended.
+#[derive(Debug)]
+struct Flight {
+    lane: Lane,
+    /// Of the lane.
+    scratch: u64,
+    /// If it calls back.
+    calling: Option<Calling>,
+    /// Scratch of its own, which it gives back when it ends.
+    own: u64,
+    calls_left: u64,
+    /// It waits for a callback.
+    away: bool,
+}
+
+impl Flight {
+    fn is_in_lane(&self) -> bool {
+        !self.away
+    }
+}
+
 #[derive(Debug)]
 struct Asked {
     arguments: Vec<usize>,
     demand: Demand,
+    /// Of its new bytes, scratch of an iteration that calls back.
+    own: u64,
     /// Grows with each: its age.
     number: u64,
     /// Since when it is to be served: when it was asked, or its job was no longer held back.
@@ -86,6 +123,8 @@ enum Action {
     /// Its user does: it goes on after a pause.
     Resume,
     Ran,
+    /// An iteration that calls back begins a callback, comes back from it, or ends.
+    Step(Calling),
     Moved(u64),
 }
 
@@ -103,6 +142,8 @@ struct World {
     jobs: BTreeMap<u64, Job>,
     /// When each lane has run what was handed to it.
     free_at: BTreeMap<u32, u64>,
+    /// How many iterations have left each lane for a callback and were not replaced.
+    left: BTreeMap<Lane, u64>,
     to_come: u64,
     long: bool,
     /// Steps of a job.
@@ -115,6 +156,7 @@ struct World {
     digest: u64,
     asked: u64,
     starts: u64,
+    callbacks: u64,
     moved_bytes: u64,
     longest_wait: u64,
     /// After so many steps the jobs do nothing more of their own, and keep what they hold.
@@ -150,6 +192,8 @@ impl World {
             next: 0,
             jobs: BTreeMap::new(),
             free_at: BTreeMap::new(),
+            left: BTreeMap::new(),
+            callbacks: 0,
             to_come,
             long,
             steps_max,
@@ -234,6 +278,11 @@ impl World {
             arrays: Vec::new(),
             asked: None,
             running: Vec::new(),
+            calls: match self.random.below(8) {
+                0 => Calls::Nested,
+                1 | 2 => Calls::Sometimes,
+                _ => Calls::Never,
+            },
             page_out: false,
             steps_left: 1 + self.random.below(self.steps_max),
             scratch: self.random.below(share),
@@ -283,23 +332,76 @@ impl World {
                 let session = SessionId(id);
                 let did_not_run = self.random.one_in(20);
                 let job = self.jobs.get_mut(&id).expect("it runs");
-                let event = match did_not_run {
-                    true => {
-                        job.running.pop();
-                        Event::DidNotRun { session }
-                    }
-                    false => {
-                        job.running.remove(0);
-                        Event::Ran { session }
-                    }
+                let mut in_order = job.running.iter();
+                let calling = None;
+                let (at, event) = match did_not_run {
+                    true => (
+                        in_order.rposition(|flight| flight.calling.is_none()),
+                        Event::DidNotRun { session, calling },
+                    ),
+                    false => (
+                        in_order.position(|flight| flight.calling.is_none()),
+                        Event::Ran { session, calling },
+                    ),
                 };
+                job.running.remove(at.expect("it runs"));
                 self.tell(event);
                 self.end_if_dead(id);
             }
+            Action::Step(calling) => self.step(id, calling),
             Action::Moved(asked) => self.moved(id, asked),
             Action::Resume => self.resume(id),
             Action::Act => self.job_acts(id, share),
         }
+    }
+
+    /// The iteration begins a callback, comes back from it, or ends.
+    fn step(&mut self, id: u64, calling: Calling) {
+        let session = SessionId(id);
+        let did_not_run = self.random.one_in(40);
+        let (silent, forever) = (self.is_silent(), self.random.one_in(2));
+        let took = 1 + self.random.below(STEP_MAX / CALLS_MAX);
+        let callback = 1 + self.random.below(CALL_MAX);
+        let job = self.jobs.get_mut(&id).expect("it runs");
+        let at = job.running.iter().position(|f| f.calling == Some(calling));
+        let at = at.expect("it has not ended");
+        let others = job.running.iter().any(|f| f.calling.is_none());
+        let flight = &mut job.running[at];
+        if flight.away {
+            if silent && forever {
+                // Its callback never returns.
+                return;
+            }
+            let waits = job.asked.is_some() || others;
+            if job.calls == Calls::Nested && waits && !silent && !job.dying {
+                return self.later(callback, id, Action::Step(calling));
+            }
+            flight.away = false;
+            flight.calls_left -= 1;
+            self.tell(Event::CallbackEnded { session, calling });
+            return self.later(took, id, Action::Step(calling));
+        }
+        if flight.calls_left > 0 && !did_not_run && !job.dying {
+            flight.away = true;
+            let lane = flight.lane;
+            self.callbacks += 1;
+            *self.left.entry(lane).or_default() += 1;
+            self.tell(Event::CallbackBegan { session, calling });
+            return self.later(callback, id, Action::Step(calling));
+        }
+        let own = std::mem::take(&mut flight.own);
+        self.tell(Event::Released {
+            session,
+            resident_bytes: own,
+            paged_bytes: 0,
+        });
+        self.job_mut(id).running.remove(at);
+        let calling = Some(calling);
+        self.tell(match did_not_run {
+            true => Event::DidNotRun { session, calling },
+            false => Event::Ran { session, calling },
+        });
+        self.end_if_dead(id);
     }
 
     /// What a job's thread does when it has been asked to page out.
@@ -501,19 +603,29 @@ impl World {
                 true => Program(200 + id),
                 false => job.program,
             };
-            Kind::Launch {
-                scratch_bytes: job.scratch,
-                program,
-                calls_back: false,
+            match job.calls != Calls::Never && self.random.one_in(2) {
+                true => Kind::CallsBack {
+                    program,
+                    calling: Calling(self.asked),
+                },
+                false => Kind::Launch {
+                    scratch_bytes: job.scratch,
+                    program,
+                },
             }
+        };
+        let own = match kind {
+            Kind::CallsBack { .. } => job.scratch,
+            _ => 0,
         };
         let arguments = if upload { Vec::new() } else { arguments };
         let argument_bytes = arguments.iter().map(|&at| job.arrays[at].bytes).sum();
         job.asked = Some(Asked {
             arguments,
+            own,
             demand: Demand {
                 kind,
-                new_bytes,
+                new_bytes: new_bytes + own,
                 argument_bytes,
                 absent_bytes: 0,
             },
@@ -585,7 +697,7 @@ impl World {
                         assert!(needs_bytes > self.room.device_bytes);
                     }
                     Refusal::BeyondLimit { memory_max, .. } => {
-                        let held: u64 = job.arrays.iter().map(|a| a.bytes).sum();
+                        let held = job.held(false) + job.held(true);
                         assert_eq!(Some(memory_max), job.memory_max);
                         assert!(held + asked.demand.new_bytes > memory_max);
                     }
@@ -595,7 +707,7 @@ impl World {
                             .jobs
                             .iter()
                             .filter(|(other, _)| same(other))
-                            .flat_map(|(_, job)| job.arrays.iter().map(|a| a.bytes))
+                            .map(|(_, job)| job.held(false) + job.held(true))
                             .sum();
                         assert_eq!(Some(user_max), self.room.user_max);
                         assert!(held + asked.demand.new_bytes > user_max);
@@ -605,7 +717,12 @@ impl World {
                             .jobs
                             .values()
                             .any(|j| j.arrays.iter().any(|a| a.pinned));
-                        assert!(!self.fits || pinned, "all fits, and {session} was refused");
+                        // What waits for its job cannot leave, either.
+                        let away = self.jobs.values().any(|j| j.running.iter().any(|f| f.away));
+                        assert!(
+                            !self.fits || pinned || away,
+                            "all fits, and {session} was refused"
+                        );
                     }
                 }
             }
@@ -632,17 +749,31 @@ impl World {
         for &at in &asked.arguments {
             job.arrays[at].paged = false;
         }
-        if asked.demand.new_bytes > 0 {
+        if asked.demand.new_bytes > asked.own {
             job.arrays.push(Array {
-                bytes: asked.demand.new_bytes,
+                bytes: asked.demand.new_bytes - asked.own,
                 paged: false,
                 // A bound holds only where everything can be moved.
                 pinned: pinned && (!self.fits || self.silent_after.is_some()),
             });
         }
         self.starts += 1;
-        if let Kind::Launch { scratch_bytes, .. } = asked.demand.kind {
-            job.running.push((lane, scratch_bytes));
+        if asked.demand.program().is_some() {
+            let calling = asked.demand.calling();
+            let flight = Flight {
+                lane,
+                scratch: asked.demand.scratch_bytes(),
+                calling,
+                own: asked.own,
+                calls_left: self.random.below(CALLS_MAX + 1),
+                away: false,
+            };
+            job.running.push(flight);
+            self.handed_over(lane, calling.is_some());
+            if let Some(calling) = calling {
+                let after = 1 + self.random.below(STEP_MAX / CALLS_MAX);
+                return self.later(after, id, Action::Step(calling));
+            }
             // One after the other within the lane.
             let free_at = self.free_at.entry(lane.0).or_default();
             *free_at = self.now.max(*free_at) + took;
@@ -651,12 +782,40 @@ impl World {
         }
     }
 
+    /// What calls back has its lane for itself, but for those that came back to it; for each of those
+    /// that waits again one is handed over.
+    fn handed_over(&mut self, lane: Lane, calls_back: bool) {
+        let flights = self.jobs.values().flat_map(|job| &job.running);
+        let there: Vec<&Flight> = flights
+            .filter(|flight| flight.lane == lane && flight.is_in_lane())
+            .collect();
+        let calling = there.iter().filter(|f| f.calling.is_some()).count();
+        let (beside, others_call) = (there.len() - 1, calling - usize::from(calls_back));
+        let left = self.left.entry(lane).or_default();
+        if beside == 0 {
+            *left = 0;
+        } else if others_call > 0 {
+            assert!(*left > 0, "one more in {lane:?} beside what calls back");
+            *left -= 1;
+        } else {
+            assert!(!calls_back, "{lane:?} is not empty");
+            *left = left.saturating_sub(1);
+        }
+    }
+
     /// Each needs those before it to run and to leave. Those are all, where they share the device;
     /// else a policy may put others before it until it has waited for long.
     fn bound(&self) -> u64 {
         let jobs = self.jobs.values().filter(|job| !job.gone).count() as u64 + 1;
         let patience = if self.shares { 0 } else { PATIENCE };
-        patience + 2 * jobs * (STAY_MAX + 4 * STEP_MAX + 2 * MOVE_MAX)
+        // What calls back lasts longer, and those whose callbacks wait for others' memory may have to
+        // be refused, one after the other.
+        let open = || self.jobs.values().filter(|job| !job.gone);
+        let calls = open().any(|job| job.calls != Calls::Never);
+        let nested = open().filter(|job| job.calls == Calls::Nested).count() as u64;
+        let callbacks = if calls { CALLS_MAX * CALL_MAX } else { 0 };
+        let step = STEP_MAX + callbacks;
+        patience + nested * PATIENCE + 2 * jobs * (STAY_MAX + 4 * step + 2 * MOVE_MAX)
     }
 
     fn check(&self) {
@@ -664,26 +823,24 @@ impl World {
         assert!(ledger.resident_bytes() + ledger.scratch_bytes() <= self.room.device_bytes);
         assert!(ledger.paged_bytes() <= self.room.host_bytes);
         let mut largest: BTreeMap<Lane, (u64, usize)> = BTreeMap::new();
+        let mut in_order: BTreeMap<Lane, u32> = BTreeMap::new();
         let mut resident = 0;
         for (id, job) in &self.jobs {
-            for (lane, scratch) in &job.running {
-                let slot = largest.entry(*lane).or_default();
-                *slot = (slot.0.max(*scratch), slot.1 + 1);
+            for flight in job.running.iter().filter(|flight| flight.is_in_lane()) {
+                let slot = largest.entry(flight.lane).or_default();
+                *slot = (slot.0.max(flight.scratch), slot.1 + 1);
+                *in_order.entry(flight.lane).or_default() += u32::from(flight.calling.is_none());
             }
             if job.gone {
                 continue;
             }
             let holding = ledger.holding(SessionId(*id)).expect("open");
-            let held = |paged: bool| -> u64 {
-                let arrays = job.arrays.iter().filter(|a| a.paged == paged);
-                arrays.map(|a| a.bytes).sum()
-            };
             assert_eq!(
                 holding.resident_bytes,
-                held(false),
+                job.held(false),
                 "job {id} on the device"
             );
-            assert_eq!(holding.paged_bytes, held(true), "job {id} on the host");
+            assert_eq!(holding.paged_bytes, job.held(true), "job {id} on the host");
             resident += holding.resident_bytes;
         }
         assert_eq!(resident, ledger.resident_bytes(), "the sum of the sessions");
@@ -692,8 +849,7 @@ impl World {
             .map(|(lane, bytes, runs)| (lane, (bytes, runs)))
             .collect();
         assert_eq!(lanes, largest, "lanes are as large as what runs in them");
-        let most = lanes.values().map(|(_, runs)| *runs).max();
-        assert!(most.unwrap_or(0) <= DEPTH as usize);
+        assert!(in_order.values().all(|runs| *runs <= DEPTH));
     }
 
     /// At any moment a session is in one state.
@@ -715,7 +871,12 @@ impl World {
     fn check_waits(&self) {
         let bound = self.bound();
         let held: Vec<u64> = self.held().collect();
-        let runs = self.jobs.values().any(|job| !job.running.is_empty());
+        let flights = || self.jobs.values().flat_map(|job| &job.running);
+        let runs = flights().any(Flight::is_in_lane);
+        let asks_to_call = |job: &Job| {
+            let asked = job.asked.as_ref();
+            asked.is_some_and(|asked| asked.demand.calling().is_some())
+        };
         let packs = self.policy == Policy::Pack;
         let classes = matches!(self.policy, Policy::Priority | Policy::Deadline);
         for (id, job) in self.jobs.iter().filter(|(_, job)| !job.gone) {
@@ -728,7 +889,14 @@ impl World {
                 }
                 Why::Paused | Why::Exclusive { .. } => panic!("job {id} is not held back"),
                 Why::Turn { ahead, .. } => {
-                    let places = if classes { 1 } else { DEPTH };
+                    let lane = self.engine.lane(SessionId(*id)).expect("open");
+                    let beside = |flight: &Flight| flight.lane == lane && flight.calling.is_some();
+                    // One that calls back is there, or is to be handed over first.
+                    let alone = flights().any(|flight| flight.is_in_lane() && beside(flight))
+                        || self.jobs.iter().any(|(other, job)| {
+                            self.engine.lane(SessionId(*other)) == Some(lane) && asks_to_call(job)
+                        });
+                    let places = if classes || alone { 1 } else { DEPTH };
                     assert!(ahead >= places, "job {id} could be handed to its lane");
                 }
                 Why::Apart => assert!(packs && runs, "job {id} could run, and its lane is idle"),
@@ -757,7 +925,8 @@ impl World {
         let Some((oldest, asked)) = waiting.min_by_key(|(_, asked)| asked.number) else {
             return;
         };
-        let others = open().filter(|(id, _)| *id != oldest);
+        // What waits for its job cannot leave.
+        let others = open().filter(|(id, job)| *id != oldest && job.running.is_empty());
         let arrays = others.flat_map(|(_, job)| &job.arrays);
         let movable = arrays.filter(|array| !array.paged && !array.pinned);
         let movable: u64 = movable.map(|array| array.bytes).sum();
@@ -780,6 +949,16 @@ impl World {
         );
         assert_eq!(left, (0, 0, 0), "bytes were lost");
         assert_eq!(ledger.holdings().count(), 0);
+    }
+}
+
+impl Job {
+    /// What it holds on the device or on the host.
+    fn held(&self, paged: bool) -> u64 {
+        let arrays = self.arrays.iter().filter(|a| a.paged == paged);
+        let own = self.running.iter().map(|flight| flight.own);
+        let own: u64 = if paged { 0 } else { own.sum() };
+        arrays.map(|a| a.bytes).sum::<u64>() + own
     }
 }
 
@@ -828,7 +1007,7 @@ fn seeds(count: u64) -> Vec<u64> {
 
 #[test]
 fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
-    let (mut starts, mut moved, mut longest) = (0, 0, 0);
+    let (mut starts, mut callbacks, mut moved, mut longest) = (0, 0, 0, 0);
     for seed in seeds(SEEDS) {
         let world = run_or_name(seed, None);
         if seed % 50 == 0 {
@@ -839,12 +1018,15 @@ fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
             );
         }
         starts += world.starts;
+        callbacks += world.callbacks;
         moved += world.moved_bytes;
         longest = longest.max(world.longest_wait);
     }
     let longest = Duration(longest);
-    assert!(starts > 0);
-    eprintln!("{starts} starts, {moved} bytes moved, longest wait {longest:?}");
+    assert!(starts > 0 && callbacks > 0);
+    eprintln!(
+        "{starts} starts, {callbacks} callbacks, {moved} bytes moved, longest wait {longest:?}"
+    );
 }
 
 #[test]

@@ -159,7 +159,6 @@ impl<'a> Actor<'a> {
                 kind: Kind::Launch {
                     scratch_bytes: self.job.scratch_bytes,
                     program: self.program,
-                    calls_back: false,
                 },
                 // Its outputs take the place of its arguments.
                 new_bytes: 0,
@@ -181,7 +180,7 @@ impl<'a> Actor<'a> {
                 self.resident_bytes = self.job.memory_bytes;
                 Some((Move::Upload, self.resident_bytes))
             }
-            Kind::Launch { .. } => {
+            Kind::Launch { .. } | Kind::CallsBack { .. } => {
                 self.in_flight += 1;
                 let absent = std::mem::take(&mut self.paged_bytes);
                 self.resident_bytes += absent;
@@ -202,8 +201,8 @@ impl<'a> Actor<'a> {
     /// So many of the bytes that the waiting iteration needs are not on the device.
     pub(crate) fn absent_bytes(&self) -> u64 {
         match self.waits_for {
-            Some(Kind::Launch { .. }) => self.paged_bytes,
-            _ => 0,
+            Some(Kind::Array) | None => 0,
+            Some(_) => self.paged_bytes,
         }
     }
 

@@ -121,7 +121,10 @@ impl<'a> World<'a> {
             self.act(action);
         } else if let Some(index) = self.device.end_one() {
             self.actors[index].ran(self.now);
-            self.tell_of(index, |session| Event::Ran { session });
+            self.tell_of(index, |session| Event::Ran {
+                session,
+                calling: None,
+            });
             self.go_on(index);
         } else {
             let before = self.woke_at.replace(self.now);

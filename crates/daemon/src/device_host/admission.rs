@@ -32,10 +32,10 @@ impl<D: Device> Operations<D> {
                 Ok(None) => return Admitted::Now(Lane(0)),
                 Err(error) => return Admitted::Never(error),
             };
-            if let salus_engine::Kind::Launch { program, .. } = demand.kind {
+            if let Some(program) = demand.program() {
                 self.recall(program);
             }
-            self.announced = Some(demand.kind);
+            self.announced = Some(demand);
             let session = self.session.id;
             let ready = Event::Ready { session, demand };
             self.host.scheduling.tell(ready, Some(session));
@@ -116,9 +116,13 @@ impl<D: Device> Operations<D> {
         self.held(*id).map_or(0, |held| held.absent_bytes())
     }
 
-    /// Whether what the engine was asked for is a turn in a lane.
-    pub(super) fn awaits_turn(&self) -> bool {
-        matches!(self.announced, Some(salus_engine::Kind::Launch { .. }))
+    /// What gives back the turn in a lane that the engine was asked for, if it was a turn.
+    pub(super) fn unused_turn(&self) -> Option<Event> {
+        let demand = self.announced.filter(|demand| demand.program().is_some())?;
+        Some(Event::DidNotRun {
+            session: self.session.id,
+            calling: demand.calling(),
+        })
     }
 
     fn refusal(&self, why: Refusal) -> Error {

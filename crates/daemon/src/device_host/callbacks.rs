@@ -17,14 +17,16 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use salus_channel::{Inbox, Segment, send_all};
 use salus_device::{CallArray, Callbacks, Device, Shape, Style};
-use salus_engine::Event;
+use salus_engine::{Calling, Event};
 use salus_wire::{
     CallbackArray, CallbackCall, CallbackChannel, CallbackMemory, Error, FromCallbacks,
     FromService, ToCallbacks, limits,
@@ -49,6 +51,8 @@ const MEMORY_BYTES_MAX: u64 = 16 << 30;
 #[derive(Default)]
 pub(super) struct Channels {
     state: Mutex<State>,
+    /// Launches that call back are numbered here: the job's own numbers are a claim.
+    launches: AtomicU64,
 }
 
 #[derive(Default)]
@@ -68,6 +72,11 @@ struct Channel {
 impl Channels {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic under this lock")
+    }
+
+    /// For a launch that calls back.
+    pub(super) fn next_calling(&self) -> Calling {
+        Calling(self.launches.fetch_add(1, Relaxed))
     }
 
     /// Nobody waits for the job any more: it is gone, or its session ends.
@@ -130,8 +139,41 @@ impl Channels {
 
 /// The functions that a job gave with one of its launches.
 pub(super) struct Calls<D: Device> {
-    pub(super) session: Arc<Session<D>>,
-    pub(super) operation: u64,
+    session: Arc<Session<D>>,
+    operation: u64,
+    calling: Calling,
+    /// Calls that wait: a program may make several at the same time.
+    waiting: Mutex<u32>,
+}
+
+impl<D: Device> Calls<D> {
+    pub(super) fn new(session: &Arc<Session<D>>, operation: u64, calling: Calling) -> Self {
+        Self {
+            session: Arc::clone(session),
+            operation,
+            calling,
+            waiting: Mutex::new(0),
+        }
+    }
+
+    /// One call more or less waits. The launch gives its lane up as long as any does.
+    fn waits(&self, more: bool) {
+        let (session, calling) = (self.session.id, self.calling);
+        // Held while the engine is told, so that it hears of it in order.
+        let mut waiting = self.waiting.lock().expect("no panic under this lock");
+        let event = match (*waiting, more) {
+            (0, true) => Some(Event::CallbackBegan { session, calling }),
+            (1, false) => Some(Event::CallbackEnded { session, calling }),
+            _ => None,
+        };
+        *waiting = match more {
+            true => *waiting + 1,
+            false => *waiting - 1,
+        };
+        if let Some(event) = event {
+            self.session.host.scheduling.tell(event, None);
+        }
+    }
 }
 
 impl<D: Device> Callbacks for Calls<D> {
@@ -144,10 +186,7 @@ impl<D: Device> Callbacks for Calls<D> {
     ) -> Result<(), Error> {
         let session = &self.session;
         let limit = session.host.callback_limit;
-        let began = Event::CallbackBegan {
-            session: session.id,
-        };
-        session.host.scheduling.tell(began, None);
+        self.waits(true);
         let outcome = session.channels.take(session).and_then(|mut channel| {
             let who = Callee {
                 operation: self.operation,
@@ -162,10 +201,7 @@ impl<D: Device> Callbacks for Calls<D> {
             }
             called?
         });
-        let ended = Event::CallbackEnded {
-            session: session.id,
-        };
-        session.host.scheduling.tell(ended, None);
+        self.waits(false);
         outcome
     }
 }
@@ -346,9 +382,11 @@ fn no_channel(why: &dyn std::fmt::Display) -> Error {
 /// program.
 #[derive(Default)]
 pub(super) struct Launchers {
-    idle: Arc<Mutex<Vec<Sender<Task>>>>,
+    idle: Arc<Idle>,
 }
 
+/// Where each thread that has nothing to do waits for its next task; it ends when this is gone.
+type Idle = Mutex<Vec<Sender<Task>>>;
 type Task = Box<dyn FnOnce() + Send>;
 
 /// Idle threads that are kept.
@@ -356,8 +394,7 @@ const IDLE_MAX: usize = 8;
 
 impl Launchers {
     /// Runs the task in a thread of its own.
-    pub(super) fn run(&self, task: Task) -> io::Result<()> {
-        let mut task = task;
+    pub(super) fn run(&self, mut task: Task) -> io::Result<()> {
         while let Some(thread) = self.pop() {
             // It may have ended meanwhile.
             match thread.send(task) {
@@ -365,27 +402,15 @@ impl Launchers {
                 Err(back) => task = back.0,
             }
         }
-        let (sender, tasks) = channel::<Task>();
-        let idle = Arc::clone(&self.idle);
-        let first = task;
+        let idle = Arc::downgrade(&self.idle);
         std::thread::Builder::new()
             .name("calls-back".into())
             // The plugin may run the program inline here.
             .stack_size(8 << 20)
             .spawn(move || {
-                first();
-                loop {
-                    {
-                        let mut idle = idle.lock().expect("no panic under this lock");
-                        if idle.len() >= IDLE_MAX {
-                            return;
-                        }
-                        idle.push(sender.clone());
-                    }
-                    match tasks.recv() {
-                        Ok(task) => task(),
-                        Err(_) => return,
-                    }
+                task();
+                while let Some(task) = next_task(&idle) {
+                    task();
                 }
             })?;
         Ok(())
@@ -394,4 +419,18 @@ impl Launchers {
     fn pop(&self) -> Option<Sender<Task>> {
         self.idle.lock().expect("no panic under this lock").pop()
     }
+}
+
+/// Waits for it, unless enough others do or nobody will come with one any more.
+fn next_task(idle: &Weak<Idle>) -> Option<Task> {
+    let (sender, tasks) = channel();
+    {
+        let idle = idle.upgrade()?;
+        let mut idle = idle.lock().expect("no panic under this lock");
+        if idle.len() >= IDLE_MAX {
+            return None;
+        }
+        idle.push(sender);
+    }
+    tasks.recv().ok()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
 use salus_device::{Device, Lent, Shape, is_taken_for};
-use salus_engine::Demand;
+use salus_engine::{Calling, Demand};
 use salus_wire::{Error, Execute};
 
 use super::arrays::{Charge, Entry, Held, Kind, Slot};
@@ -29,6 +29,17 @@ pub(super) struct Launch<D: Device> {
     tried: bool,
     /// What it needs on the device besides scratch.
     arrays_bytes: u64,
+    /// If it calls back.
+    calls_back: Option<CallsBack>,
+}
+
+/// What is known of a launch that calls back, once it was checked.
+#[derive(Clone, Copy)]
+struct CallsBack {
+    calling: Calling,
+    /// It does not take turns with others in its lane, so its scratch is not the lane's: it is held
+    /// like an array until the launch ends.
+    scratch_bytes: u64,
 }
 
 impl<D: Device> Launch<D> {
@@ -40,6 +51,7 @@ impl<D: Device> Launch<D> {
             held: Vec::new(),
             tried: false,
             arrays_bytes: 0,
+            calls_back: None,
         }
     }
 
@@ -131,20 +143,24 @@ impl<D: Device> Launch<D> {
         let outputs = signature.outputs.iter().zip(&program.output_bytes);
         let new = outputs.filter(|(output, _)| !self.takes_over(output.aliases));
         let new_bytes: u64 = new.map(|(_, bytes)| bytes).sum();
-        let calls_back = signature.calls_back;
-        // What calls back does not take turns with others in its lane, so its scratch is not the
-        // lane's: it is held like an array until the launch ends.
-        let (own_bytes, scratch_bytes) = match calls_back {
-            true => (program.scratch_bytes(), 0),
-            false => (0, program.scratch_bytes()),
-        };
-        let demand = Demand {
-            kind: salus_engine::Kind::Launch {
+        let scratch_bytes = program.scratch_bytes();
+        self.calls_back = signature.calls_back.then(|| CallsBack {
+            calling: operations.session.channels.next_calling(),
+            scratch_bytes,
+        });
+        let kind = match self.calls_back {
+            Some(CallsBack { calling, .. }) => salus_engine::Kind::CallsBack {
+                program: program.number,
+                calling,
+            },
+            None => salus_engine::Kind::Launch {
                 scratch_bytes,
                 program: program.number,
-                calls_back,
             },
-            new_bytes: new_bytes + own_bytes,
+        };
+        let demand = Demand {
+            kind,
+            new_bytes: new_bytes + self.calls_back.map_or(0, |own| own.scratch_bytes),
             argument_bytes: self.sum(Held::charge_bytes),
             absent_bytes: self.sum(Held::absent_bytes),
         };
@@ -207,15 +223,15 @@ impl<D: Device> Launch<D> {
                 new.then(|| Charge::on_device(&host, session.id, bytes))
             })
             .collect();
-        if program.signature.calls_back {
-            return self.run_calling_back(operations, &program, lane, charges);
+        if let Some(calls_back) = self.calls_back {
+            return self.run_calling_back(operations, &program, lane, charges, calls_back);
         }
         let launched = self.bring_in(operations, lane).and_then(|arguments| {
             let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
             let (teller, ran) = (Arc::clone(&session), Arc::clone(&program));
             let done = Box::new(move |result| {
                 teller.host.learn(&ran);
-                teller.launch_ended(operation, result);
+                teller.launch_ended(operation, None, result);
             });
             let device = &host.device;
             let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done)?;
@@ -233,7 +249,7 @@ impl<D: Device> Launch<D> {
             Err(error) => {
                 drop(charges);
                 self.poison(operations, &error);
-                session.launch_failed(operation, error);
+                session.launch_failed(operation, None, error);
             }
         }
     }
@@ -246,42 +262,45 @@ impl<D: Device> Launch<D> {
         program: &Arc<Program<D>>,
         lane: u32,
         charges: Vec<Option<Charge<D>>>,
+        calls_back: CallsBack,
     ) {
         let (session, host) = (
             Arc::clone(&operations.session),
             Arc::clone(&operations.host),
         );
         let operation = self.execute.operation;
-        let scratch = Charge::on_device(&host, session.id, program.scratch_bytes());
+        let calling = calls_back.calling;
+        let scratch = Charge::on_device(&host, session.id, calls_back.scratch_bytes);
         let arguments = match self.bring_in(operations, lane) {
             Ok(arguments) => arguments,
             Err(error) => {
                 drop((charges, scratch));
                 self.poison(operations, &error);
-                return session.launch_failed(operation, error);
+                return session.launch_failed(operation, Some(calling), error);
             }
         };
+        // What is not donated must not be overwritten by others meanwhile: from now on, because the
+        // session's next operation may be a launch that donates it.
+        let keeps = arguments.iter().enumerate().map(|(index, entry)| {
+            match self.is_donated(program, index as u32) {
+                true => Box::new(Arc::clone(entry)) as Box<dyn Any + Send + Sync>,
+                false => Box::new(Reading::of(entry)),
+            }
+        });
+        let keeps: Vec<_> = keeps.collect();
         self.take_donated(operations, program);
         self.let_go();
         let program = Arc::clone(program);
         let runs = Arc::clone(&session);
         let task = Box::new(move || {
-            let lent = arguments.iter().enumerate().map(|(index, entry)| Lent {
+            let lent = arguments.iter().zip(keeps).map(|(entry, keep)| Lent {
                 array: &entry.array,
-                // What is not donated must not be overwritten by others meanwhile.
-                keep: match self.is_donated(&program, index as u32) {
-                    true => Box::new(Arc::clone(entry)) as Box<dyn Any + Send + Sync>,
-                    false => Box::new(Reading::of(entry)),
-                },
+                keep,
             });
-            let calls = Calls {
-                session: Arc::clone(&runs),
-                operation,
-            };
+            let calls = Arc::new(Calls::new(&runs, operation, calling));
             let (lent, keep) = (lent.collect(), &self.keep);
             let device = &runs.host.device;
-            let outputs =
-                device.run_calling_back(&program.loaded, lane, lent, keep, Arc::new(calls));
+            let outputs = device.run_calling_back(&program.loaded, lane, lent, keep, calls);
             let result = outputs.as_ref().map(|_| ()).map_err(Error::clone);
             drop(scratch);
             runs.leave_ran(Ran {
@@ -291,7 +310,7 @@ impl<D: Device> Launch<D> {
                 charges,
                 outputs,
             });
-            runs.launch_ended(operation, result);
+            runs.launch_ended(operation, Some(calling), result);
         });
         if let Err(e) = host.launchers.run(task) {
             let message = format!("no thread can be started for a launch that calls back: {e}");
@@ -299,7 +318,7 @@ impl<D: Device> Launch<D> {
                 code: RESOURCE_EXHAUSTED,
                 message,
             };
-            session.launch_failed(operation, error);
+            session.launch_failed(operation, Some(calling), error);
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) struct Operations<D: Device> {
     /// Ids that stand in the queue, which make up most of its size.
     queued_ids: usize,
     /// What the operation at the head of the queue has asked the engine for.
-    pub(super) announced: Option<salus_engine::Kind>,
+    pub(super) announced: Option<salus_engine::Demand>,
     pub(super) arrays: HashMap<u64, Slot<D>>,
     /// Filled by the threads that compile.
     programs: Arc<Mutex<HashMap<u64, Arc<Program<D>>>>>,

@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use salus_channel::Inbox;
 use salus_device::{Device, Done};
-use salus_engine::{Decision, Engine, Event, Lane, Refusal, SessionId, Wishes};
+use salus_engine::{Calling, Decision, Engine, Event, Lane, Refusal, SessionId, Wishes};
 use salus_wire::{
     Adopt, Error, FromService, Refused, Region, SessionClosed, ToService, Welcome, limits,
 };
@@ -188,10 +188,8 @@ impl<D: Device> Session<D> {
             .tell(Event::Withdrew { session: self.id }, None);
         // A turn that was granted meanwhile is given back unused; after `Withdrew` none is granted.
         let granted = matches!(self.take_answer(), Some(Answer::Start(_)));
-        if granted && operations.awaits_turn() {
-            self.host
-                .scheduling
-                .tell(Event::DidNotRun { session: self.id }, None);
+        if let Some(unused) = operations.unused_turn().filter(|_| granted) {
+            self.host.scheduling.tell(unused, None);
         }
         operations.abandon();
         while self.left().unfinished > 0 {
@@ -391,15 +389,21 @@ impl<D: Device> Session<D> {
     }
 
     /// A launch that was granted a turn has ended.
-    pub(super) fn launch_ended(&self, operation: u64, result: Result<(), Error>) {
-        let ran = Event::Ran { session: self.id };
-        self.tell_end(operation, result, ran, None);
+    pub(super) fn launch_ended(
+        &self,
+        operation: u64,
+        calling: Option<Calling>,
+        result: Result<(), Error>,
+    ) {
+        let session = self.id;
+        self.tell_end(operation, result, Event::Ran { session, calling }, None);
     }
 
     /// A launch that was granted a turn could not be started; the session's own thread tells it.
-    pub(super) fn launch_failed(&self, operation: u64, error: Error) {
-        let event = Event::DidNotRun { session: self.id };
-        self.tell_end(operation, Err(error), event, Some(self.id));
+    pub(super) fn launch_failed(&self, operation: u64, calling: Option<Calling>, error: Error) {
+        let session = self.id;
+        let event = Event::DidNotRun { session, calling };
+        self.tell_end(operation, Err(error), event, Some(session));
     }
 
     fn tell_end(
@@ -427,11 +431,13 @@ impl<D: Device> Session<D> {
 
     /// A launch that was granted a turn did not start and will ask for another.
     pub(super) fn launch_put_off(&self, operation: u64) {
-        let event = Event::DidNotRun { session: self.id };
+        let event = Event::DidNotRun {
+            session: self.id,
+            calling: None,
+        };
         self.host.scheduling.tell(event, Some(self.id));
         let mut left = self.left();
-        let reads = left.running.remove(&operation);
-        assert!(reads.is_some_and(|reads| reads.is_empty()));
+        left.running.remove(&operation);
         left.unfinished -= 1;
     }
 

@@ -20,7 +20,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use salus_engine::{
-    Decision, Demand, Duration, Engine, Event, Kind, Lane, Program, SessionId, State, Time,
+    Calling, Decision, Demand, Duration, Engine, Event, Lane, Program, SessionId, State, Time,
 };
 
 use memory::Thinned;
@@ -39,7 +39,7 @@ pub(super) struct Recorder {
     ring: Ring,
     lanes: Vec<InLane>,
     /// Iterations that wait for a callback of their jobs.
-    away: Vec<Iteration>,
+    away: Vec<Handed>,
     open: BTreeMap<SessionId, Open>,
     /// Oldest first.
     ended: VecDeque<Card>,
@@ -73,6 +73,7 @@ struct Asked {
     at: Time,
     /// `None` if no iteration follows.
     program: Option<Program>,
+    calling: Option<Calling>,
     /// How long memory had been lacking for the session until then, ever.
     memory_before: Duration,
 }
@@ -80,14 +81,39 @@ struct Asked {
 /// Iterations that were handed to a lane and have not ended, oldest first.
 #[derive(Default)]
 struct InLane {
-    handed: VecDeque<Iteration>,
+    handed: VecDeque<Handed>,
     last_end: Time,
 }
 
+struct Handed {
+    iteration: Iteration,
+    /// If it calls back: then it runs beside the others.
+    calling: Option<Calling>,
+}
+
+impl Handed {
+    fn is(&self, session: SessionId, calling: Option<Calling>) -> bool {
+        self.iteration.session == session && self.calling == calling
+    }
+}
+
 impl InLane {
-    /// An iteration that was handed over early began when the one before it ended.
-    fn began(&self, iteration: &Iteration) -> Time {
-        iteration.started.max(self.last_end)
+    /// The session's oldest iteration, or the one that calls back.
+    fn find(&self, session: SessionId, calling: Option<Calling>) -> Option<usize> {
+        self.handed.iter().position(|h| h.is(session, calling))
+    }
+
+    /// As if it ended now. One that was handed over early began when the one before it ended.
+    fn until(&self, handed: &Handed, now: Time) -> Iteration {
+        let started = handed.iteration.started;
+        Iteration {
+            began: match handed.calling {
+                Some(_) => started,
+                None => started.max(self.last_end),
+            },
+            ended: now,
+            ..handed.iteration
+        }
     }
 }
 
@@ -161,10 +187,10 @@ impl Recorder {
     ) {
         match *event {
             Event::Ready { session, demand } => self.asked(now, session, &demand, engine),
-            Event::Ran { session } => self.ran(now, session),
-            Event::DidNotRun { session } => self.did_not_run(session),
-            Event::CallbackBegan { session } => self.called_back(now, session),
-            Event::CallbackEnded { session } => self.went_on(now, session),
+            Event::Ran { session, calling } => self.ran(now, session, calling),
+            Event::DidNotRun { session, calling } => self.did_not_run(session, calling),
+            Event::CallbackBegan { session, calling } => self.called_back(now, session, calling),
+            Event::CallbackEnded { session, calling } => self.went_on(now, session, calling),
             Event::Withdrew { session } => self.gave_up(now, session, engine),
             Event::PagedOut { session, bytes, .. } => self.left(now, session, bytes),
             Event::Paused { session } => {
@@ -204,10 +230,8 @@ impl Recorder {
         if let Some(open) = self.open.get_mut(&session) {
             open.asked = Some(Asked {
                 at: now,
-                program: match demand.kind {
-                    Kind::Launch { program, .. } => Some(program),
-                    Kind::Array => None,
-                },
+                program: demand.program(),
+                calling: demand.calling(),
                 memory_before: lacked(now, session, engine),
             });
         }
@@ -225,73 +249,76 @@ impl Recorder {
         if self.lanes.len() <= place {
             self.lanes.resize_with(place + 1, InLane::default);
         }
-        self.lanes[place].handed.push_back(Iteration {
-            session,
-            program,
-            lane,
-            runs: true,
-            ready: asked.at,
-            started: now,
-            memory: asked.lacked(now, session, engine),
-            began: now,
-            ended: now,
+        self.lanes[place].handed.push_back(Handed {
+            iteration: Iteration {
+                session,
+                program,
+                lane,
+                runs: true,
+                ready: asked.at,
+                started: now,
+                memory: asked.lacked(now, session, engine),
+                began: now,
+                ended: now,
+            },
+            calling: asked.calling,
         });
     }
 
-    fn ran(&mut self, now: Time, session: SessionId) {
+    fn ran(&mut self, now: Time, session: SessionId, calling: Option<Calling>) {
         // Lanes are few, and so is what is in them: looking through them is no search.
         let ended = self.lanes.iter_mut().find_map(|lane| {
-            let at = lane.handed.iter().position(|i| i.session == session)?;
-            let iteration = lane.handed.remove(at)?;
-            let began = lane.began(&iteration);
-            lane.last_end = lane.last_end.max(now);
-            Some(Iteration {
-                runs: false,
-                began,
-                ended: now,
-                ..iteration
-            })
+            let at = lane.find(session, calling)?;
+            let handed = lane.handed.remove(at)?;
+            let ended = lane.until(&handed, now);
+            if calling.is_none() {
+                lane.last_end = lane.last_end.max(now);
+            }
+            Some(ended)
         });
         if let Some(iteration) = ended {
-            self.ring.push(Record::Iteration(iteration));
+            self.ring.push(Record::Iteration(Iteration {
+                runs: false,
+                ..iteration
+            }));
         }
     }
 
     /// The iteration's time so far is shown as one of its own; it goes on after its callback.
-    fn called_back(&mut self, now: Time, session: SessionId) {
+    fn called_back(&mut self, now: Time, session: SessionId, calling: Calling) {
         let left = self.lanes.iter_mut().find_map(|lane| {
-            let at = lane.handed.iter().rposition(|i| i.session == session)?;
+            let at = lane.find(session, Some(calling))?;
             lane.handed.remove(at)
         });
-        if let Some(iteration) = left {
+        if let Some(handed) = left {
             self.ring.push(Record::Iteration(Iteration {
                 runs: false,
                 ended: now,
-                ..iteration
+                ..handed.iteration
             }));
-            self.away.push(iteration);
+            self.away.push(handed);
         }
     }
 
-    fn went_on(&mut self, now: Time, session: SessionId) {
-        let back = self.away.iter().rposition(|i| i.session == session);
-        if let Some(at) = back {
-            let iteration = self.away.remove(at);
-            self.lanes[iteration.lane.0 as usize]
-                .handed
-                .push_back(Iteration {
-                    ready: now,
-                    started: now,
-                    began: now,
-                    memory: Duration(0),
-                    ..iteration
-                });
+    fn went_on(&mut self, now: Time, session: SessionId, calling: Calling) {
+        let back = |handed: &Handed| handed.is(session, Some(calling));
+        if let Some(at) = self.away.iter().position(back) {
+            let Handed { iteration, calling } = self.away.remove(at);
+            let iteration = Iteration {
+                ready: now,
+                started: now,
+                began: now,
+                memory: Duration(0),
+                ..iteration
+            };
+            let lane = &mut self.lanes[iteration.lane.0 as usize];
+            lane.handed.push_back(Handed { iteration, calling });
         }
     }
 
-    fn did_not_run(&mut self, session: SessionId) {
+    fn did_not_run(&mut self, session: SessionId, calling: Option<Calling>) {
         for lane in &mut self.lanes {
-            let last = lane.handed.iter().rposition(|i| i.session == session);
+            let last = lane.handed.iter().rposition(|h| h.is(session, calling));
             if let Some(at) = last {
                 lane.handed.remove(at);
                 break;

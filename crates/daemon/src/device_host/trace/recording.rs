@@ -54,18 +54,17 @@ impl Recorder {
         copied: &mut Copied,
     ) {
         for lane in &self.lanes {
-            // Only the oldest runs; the others wait for it.
-            let mut handed = lane.handed.iter();
-            copied.records.extend(handed.next().map(|&oldest| {
-                Record::Iteration(Iteration {
-                    began: lane.began(&oldest),
-                    ended: now,
-                    ..oldest
-                })
-            }));
-            copied
-                .records
-                .extend(handed.flat_map(|next| next.waits(now)));
+            // Only the oldest runs, and beside it what calls back; the others wait for it.
+            let oldest = lane.handed.iter().position(|h| h.calling.is_none());
+            for (at, handed) in lane.handed.iter().enumerate() {
+                match handed.calling.is_some() || Some(at) == oldest {
+                    true => {
+                        let ongoing = lane.until(handed, now);
+                        copied.records.push(Record::Iteration(ongoing));
+                    }
+                    false => copied.records.extend(handed.iteration.waits(now)),
+                }
+            }
         }
         for open in self.open.values() {
             copied.records.extend(open.ongoing(now, engine));

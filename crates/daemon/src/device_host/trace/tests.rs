@@ -1,6 +1,6 @@
 //! The recorder beside a real engine, in time that the test makes up.
 
-use salus_engine::{Event, Policy, Room, User, Wishes};
+use salus_engine::{Event, Kind, Policy, Room, User, Wishes};
 use salus_wire::{Description, Recording};
 
 use super::*;
@@ -57,7 +57,6 @@ impl Scene {
         let kind = Kind::Launch {
             scratch_bytes: 10,
             program: Program(7),
-            calls_back: false,
         };
         self.ask(ms, session, kind, new_bytes)
     }
@@ -106,13 +105,37 @@ fn what_was_handed_over_early_began_when_its_predecessor_ended() {
     scene.recorder.named(Program(7), "step");
     scene.ready(1, one, 0);
     scene.ready(2, two, 0);
-    scene.at(10, Event::Ran { session: one });
+    scene.at(
+        10,
+        Event::Ran {
+            session: one,
+            calling: None,
+        },
+    );
     scene.ready(11, one, 0);
-    scene.at(15, Event::Ran { session: two });
-    scene.at(30, Event::Ran { session: one });
+    scene.at(
+        15,
+        Event::Ran {
+            session: two,
+            calling: None,
+        },
+    );
+    scene.at(
+        30,
+        Event::Ran {
+            session: one,
+            calling: None,
+        },
+    );
     // After a gap, it began when it was started.
     scene.ready(50, two, 0);
-    scene.at(60, Event::Ran { session: two });
+    scene.at(
+        60,
+        Event::Ran {
+            session: two,
+            calling: None,
+        },
+    );
     let recording = scene.recording(60, 0);
     assert_eq!(
         times(&recording),
@@ -159,7 +182,13 @@ fn the_ring_forgets_the_oldest_and_says_from_when_on_it_is_complete() {
     scene.at(3, Event::Closed { session: gone });
     for step in 1..=100 {
         scene.ready(100 * step, job, 0);
-        scene.at(100 * step + 50, Event::Ran { session: job });
+        scene.at(
+            100 * step + 50,
+            Event::Ran {
+                session: job,
+                calling: None,
+            },
+        );
     }
     let recording = scene.recording(20_000, 0);
     let ended = |i: &salus_wire::RecordedIteration| i.ended_ns;
@@ -187,7 +216,13 @@ fn the_time_asked_for_is_cut_out() {
     let job = scene.open(0, 1);
     for step in 1..=20 {
         scene.ready(1000 * step, job, 1);
-        scene.at(1000 * step + 500, Event::Ran { session: job });
+        scene.at(
+            1000 * step + 500,
+            Event::Ran {
+                session: job,
+                calling: None,
+            },
+        );
     }
     let recording = scene.recording(21_000, 5);
     assert_eq!(recording.from_ns, 16_000 * MS);
