@@ -82,7 +82,7 @@ enum Command {
     Detach(serve::Arguments),
     /// A part of `salus run`
     #[command(hide = true)]
-    RunCommand(run::child::Arguments),
+    Become(run::child::Arguments),
     /// A part of `salus doctor`
     #[command(hide = true)]
     ProbePlugin(probe::Arguments),
@@ -131,7 +131,7 @@ fn main() -> ExitCode {
         Command::DeviceHost => serve::device_host(),
         Command::Compiler => serve::compiler(),
         Command::Detach(arguments) => background::detach(&arguments),
-        Command::RunCommand(arguments) => run::child::become_command(&arguments),
+        Command::Become(arguments) => run::child::become_command(&arguments),
         Command::ProbePlugin(arguments) => probe::probe(&arguments),
     };
     outcome.unwrap_or_else(|problem| output::error(&problem))

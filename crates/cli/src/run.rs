@@ -84,7 +84,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let status = child::run(
         Command::new("/proc/self/exe")
             .arg0("salus")
-            .arg("run-command")
+            .arg("become")
             .arg(std::process::id().to_string())
             .arg("--")
             .args(&arguments.command)
