@@ -285,3 +285,24 @@ def test_full_disk_under_the_cache(sandbox, salus_bin, run_direct, run_salus):
         assert str(cache) in daemon.log_text(), "the log does not say that the disk is full"
     finally:
         daemon.stop()
+
+
+# ---------------------------------------------------------------- custom calls
+
+
+def test_a_custom_call_that_nobody_answers_is_named_with_a_way_out(daemon, run_salus):
+    ways = {
+        "my_target": ("jax.ffi", "jax.default_device"),
+        "lapack_nothing_ffi": ("linear algebra", "salus doctor"),
+        "cusolver_getrf_ffi": ("a GPU's libraries", "jax.export"),
+        "tpu_custom_call": ("Pallas", "interpret=True"),
+    }
+    shown = run_salus("bad/no_handler.py", *ways, daemon=daemon).ok().stdout
+    *errors, last = shown.splitlines()
+    assert last == "and goes on 3.0"
+    assert len(errors) == 2 * len(ways)
+    for line in errors:
+        target, _, error = line.split(" ", 2)
+        assert f"NOT_FOUND: the program calls `{target}`, and the device has no handler" in error
+        what, way_out = ways[target]
+        assert what in error and "hint: " in error and way_out in error, error

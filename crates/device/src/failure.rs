@@ -1,5 +1,6 @@
 //! Makes errors of this crate's own, and of the vendor's.
 
+use crate::targets::explained;
 use crate::{Error, Value};
 
 pub(crate) const INVALID_ARGUMENT: u32 = salus_pjrt::sys::PJRT_Error_Code_INVALID_ARGUMENT;
@@ -15,12 +16,12 @@ pub(crate) fn error(code: u32, message: impl Into<String>) -> Error {
     }
 }
 
-/// The vendor's error as it is.
+/// The vendor's error as it is, or in words that help where we have some.
 pub(crate) fn vendor(error: salus_pjrt::Error) -> Error {
-    Error {
+    explained(Error {
         code: error.code,
         message: error.message,
-    }
+    })
 }
 
 /// `None` where the vendor says that it lacks a function.

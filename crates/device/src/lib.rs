@@ -26,6 +26,7 @@ mod pjrt;
 mod proto;
 mod scripted;
 mod signature;
+mod targets;
 mod transfer;
 
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
