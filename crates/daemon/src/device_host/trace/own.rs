@@ -95,12 +95,9 @@ impl Recorder {
         }
         // One that has ended may not be noted yet, although its job knows of it.
         let running = self.lanes.iter().filter_map(|lane| {
-            let oldest = lane.handed.front().filter(|i| i.session == session)?;
-            Some(Iteration {
-                began: lane.began(oldest),
-                ended: now,
-                ..*oldest
-            })
+            let oldest = lane.handed.front();
+            let own = oldest.filter(|handed| handed.iteration.session == session)?;
+            Some(lane.until(own, now))
         });
         own.launches.extend(running);
         own.names = self.programs.iter().cloned().collect();

@@ -98,6 +98,12 @@ fn times(recording: &Recording) -> Vec<[u64; 4]> {
         .collect()
 }
 
+/// An iteration that does not call back has ended.
+fn ran(session: SessionId) -> Event {
+    let calling = None;
+    Event::Ran { session, calling }
+}
+
 #[test]
 fn what_was_handed_over_early_began_when_its_predecessor_ended() {
     let mut scene = Scene::new(100, 1 << 20);
@@ -105,37 +111,13 @@ fn what_was_handed_over_early_began_when_its_predecessor_ended() {
     scene.recorder.named(Program(7), "step");
     scene.ready(1, one, 0);
     scene.ready(2, two, 0);
-    scene.at(
-        10,
-        Event::Ran {
-            session: one,
-            calling: None,
-        },
-    );
+    scene.at(10, ran(one));
     scene.ready(11, one, 0);
-    scene.at(
-        15,
-        Event::Ran {
-            session: two,
-            calling: None,
-        },
-    );
-    scene.at(
-        30,
-        Event::Ran {
-            session: one,
-            calling: None,
-        },
-    );
+    scene.at(15, ran(two));
+    scene.at(30, ran(one));
     // After a gap, it began when it was started.
     scene.ready(50, two, 0);
-    scene.at(
-        60,
-        Event::Ran {
-            session: two,
-            calling: None,
-        },
-    );
+    scene.at(60, ran(two));
     let recording = scene.recording(60, 0);
     assert_eq!(
         times(&recording),
@@ -182,13 +164,7 @@ fn the_ring_forgets_the_oldest_and_says_from_when_on_it_is_complete() {
     scene.at(3, Event::Closed { session: gone });
     for step in 1..=100 {
         scene.ready(100 * step, job, 0);
-        scene.at(
-            100 * step + 50,
-            Event::Ran {
-                session: job,
-                calling: None,
-            },
-        );
+        scene.at(100 * step + 50, ran(job));
     }
     let recording = scene.recording(20_000, 0);
     let ended = |i: &salus_wire::RecordedIteration| i.ended_ns;
@@ -216,13 +192,7 @@ fn the_time_asked_for_is_cut_out() {
     let job = scene.open(0, 1);
     for step in 1..=20 {
         scene.ready(1000 * step, job, 1);
-        scene.at(
-            1000 * step + 500,
-            Event::Ran {
-                session: job,
-                calling: None,
-            },
-        );
+        scene.at(1000 * step + 500, ran(job));
     }
     let recording = scene.recording(21_000, 5);
     assert_eq!(recording.from_ns, 16_000 * MS);
@@ -299,7 +269,7 @@ fn a_profile_says_from_when_on_it_is_complete() {
     for ms in [10, 20, 30, 40] {
         for (session, ms) in [(one, ms), (two, ms + 5)] {
             scene.ready(ms, session, 0);
-            scene.at(ms + 2, Event::Ran { session });
+            scene.at(ms + 2, ran(session));
         }
     }
     scene.ready(50, one, 0);
