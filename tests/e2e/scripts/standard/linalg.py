@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from show import show
+from show import show, show_all
 
 jax.config.update("jax_enable_x64", True)
 
@@ -66,10 +66,18 @@ for dtype, batch in KINDS.items():
         show(f"{name}_{dtype}", value)
 
 a, b = matrix(10, 2, 3, 4, 4), matrix(11, 3, 4, 2)
-for name in ("cholesky", "eigvals", "eigvalsh", "qr", "slogdet", "svdvals"):
-    given = positive(a) if name == "cholesky" else a
-    show(f"{name}_vmap", jax.vmap(jax.vmap(getattr(jnp.linalg, name)))(given))
-show("solve_one_matrix", jax.vmap(jnp.linalg.solve, in_axes=(None, 0))(a[0, 0], b))
+
+
+def mapped(a, b):
+    names = ("eigvals", "eigvalsh", "qr", "slogdet", "svdvals")
+    found = {f"{name}_vmap": jax.vmap(jax.vmap(getattr(jnp.linalg, name)))(a) for name in names}
+    return found | {
+        "cholesky_vmap": jax.vmap(jnp.linalg.cholesky)(positive(a)),
+        "solve_one_matrix": jax.vmap(jnp.linalg.solve, in_axes=(None, 0))(a[0, 0], b),
+    }
+
+
+show_all(mapped, a, b)
 for dtype in KINDS:
     given = matrix(12, 5, 3, dtype=dtype), matrix(13, 5, 2, dtype=dtype)
     show(f"lstsq_{dtype}", jax.jit(jnp.linalg.lstsq)(*given))
@@ -89,22 +97,37 @@ SCALARS = {
     "eig": lambda a: jnp.sum(jnp.abs(jnp.linalg.eigvals(a)) ** 2),
     "pinv": lambda a: jnp.sum(jnp.linalg.pinv(a) ** 2),
 }
-for name, scalar in sorted(SCALARS.items()):
-    show(f"grad_{name}", jax.jit(jax.grad(scalar))(square))
-show("jvp_solve", jax.jvp(SCALARS["solve"], (square,), (jnp.ones_like(square),)))
-show("hessian_logdet", jax.hessian(SCALARS["slogdet"])(square))
+
+
+def derivatives(a):
+    found = {f"grad_{name}": jax.grad(scalar)(a) for name, scalar in SCALARS.items()}
+    return found | {
+        "jvp_solve": jax.jvp(SCALARS["solve"], (a,), (jnp.ones_like(a),)),
+        "hessian_det": jax.hessian(jnp.linalg.det)(a),
+    }
+
+
+show_all(derivatives, square)
 
 # Where LAPACK says no: NaN or infinity, never an error.
-singular = jnp.ones((3, 3))
-show("singular_inv", jnp.isfinite(jnp.linalg.inv(singular)))
-show("singular_det", jnp.linalg.det(singular))
-show("indefinite_cholesky", jnp.linalg.cholesky(-jnp.eye(3)))
-show("nan_svd", jnp.linalg.svd(jnp.full((2, 2), jnp.nan), compute_uv=False))
-show("nan_eigh", jnp.linalg.eigvalsh(jnp.full((2, 2), jnp.nan)))
-show("one_by_one", jnp.linalg.eigh(jnp.array([[2.0]])))
-show("empty", jnp.linalg.qr(jnp.zeros((0, 3))))
-show("empty_batch", jnp.linalg.inv(jnp.zeros((0, 2, 2))))
-show("wide", jnp.linalg.svd(matrix(30, 2, 5), full_matrices=False)[1])
-show("tensorsolve", jnp.linalg.tensorsolve(matrix(31, 2, 3, 6), matrix(32, 2, 3)))
-show("tensorinv", jnp.linalg.tensorinv(matrix(33, 2, 3, 6), ind=2))
-show("multi_dot", jnp.linalg.multi_dot([matrix(34, 2, 3), matrix(35, 3, 4), matrix(36, 4, 2)]))
+
+
+def hard(singular):
+    la, nan = jnp.linalg, jnp.full((2, 2), jnp.nan)
+    return {
+        "singular_inv": jnp.isfinite(la.inv(singular)),
+        "singular_det": la.det(singular),
+        "indefinite_cholesky": la.cholesky(-jnp.eye(3)),
+        "nan_svd": la.svd(nan, compute_uv=False),
+        "nan_eigh": la.eigvalsh(nan),
+        "one_by_one": la.eigh(jnp.array([[2.0]])),
+        "empty": la.qr(jnp.zeros((0, 3))),
+        "empty_batch": la.inv(jnp.zeros((0, 2, 2))),
+        "wide": la.svd(matrix(30, 2, 5), full_matrices=False)[1],
+        "tensorsolve": la.tensorsolve(matrix(31, 2, 3, 6), matrix(32, 2, 3)),
+        "tensorinv": la.tensorinv(matrix(33, 2, 3, 6), ind=2),
+        "multi_dot": la.multi_dot([matrix(34, 2, 3), matrix(35, 3, 4), matrix(36, 4, 2)]),
+    }
+
+
+show_all(hard, jnp.ones((3, 3)))

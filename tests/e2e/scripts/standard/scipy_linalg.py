@@ -6,7 +6,7 @@ import jax.scipy.linalg as jsl
 import numpy as np
 from jax.lax import linalg as ll
 
-from show import show
+from show import show, show_all
 
 jax.config.update("jax_enable_x64", True)
 
@@ -61,38 +61,42 @@ for dtype in DTYPES:
 # Slow to compile.
 a = matrix(0, 3, 3)
 show("expm", jax.jit(jsl.expm)(a))
-show("expm_frechet", jax.jit(jsl.expm_frechet)(a / 4, a.T))
 show("polar", jax.jit(jsl.polar)(a))
 show("sqrtm", jax.jit(jsl.sqrtm)(a @ a.T + jnp.eye(3)))
 show("schur_complex", jsl.schur(matrix(2, 3, 3), output="complex"))
-show("rsf2csf", jsl.rsf2csf(*jsl.schur(matrix(3, 3, 3))))
-show("funm", jsl.funm(matrix(4, 3, 3) + 4 * jnp.eye(3), jnp.log))
-show("sylvester", jsl.solve_sylvester(matrix(5, 3, 3), matrix(6, 2, 2), matrix(7, 3, 2)))
-show("toeplitz", jsl.toeplitz(jnp.arange(3.0), jnp.arange(4.0)))
-show("hilbert", jsl.hilbert(3))
-diagonal, off = jnp.arange(1.0, 6.0), jnp.ones(4)
-show("eigh_tridiagonal", jsl.eigh_tridiagonal(diagonal, off, eigvals_only=True))
-lower, upper = jnp.append(0.0, off), jnp.append(off, 0.0)
-show("tridiagonal_solve", ll.tridiagonal_solve(lower, 3 + diagonal, upper, matrix(8, 5, 2)))
+
+
+def others(a, batch, right):
+    diagonal, off = jnp.arange(1.0, 6.0), jnp.ones(4)
+    lower, upper = jnp.append(0.0, off), jnp.append(off, 0.0)
+    return {
+        "rsf2csf": jsl.rsf2csf(*jsl.schur(a)),
+        "sylvester": jsl.solve_sylvester(a, batch[0, :2, :2], right[0, :3]),
+        "toeplitz": jsl.toeplitz(jnp.arange(3.0), jnp.arange(4.0)),
+        "hilbert": jsl.hilbert(3),
+        "eigh_tridiagonal": jsl.eigh_tridiagonal(diagonal, off, eigvals_only=True),
+        "tridiagonal_solve": ll.tridiagonal_solve(lower, 3 + diagonal, upper, matrix(8, 5, 2)),
+        "lu_solve_vmap": jax.vmap(lambda a, b: jsl.lu_solve(jsl.lu_factor(a), b))(batch, right),
+        "hessenberg_vmap": jax.vmap(jsl.hessenberg)(batch),
+        "schur_vmap": jax.vmap(lambda a: jsl.schur(a)[0])(batch),
+        "triangular_vmap": jax.vmap(jsl.solve_triangular, in_axes=(0, None))(
+            jnp.triu(batch) + 3 * jnp.eye(4), right[0]
+        ),
+    }
+
 
 batch, right = matrix(9, 3, 4, 4), matrix(10, 3, 4, 2)
-mapped = jax.vmap(lambda a, b: jsl.lu_solve(jsl.lu_factor(a), b))
-show("lu_solve_vmap", jax.jit(mapped)(batch, right))
-show("hessenberg_vmap", jax.vmap(jsl.hessenberg)(batch))
-show("schur_vmap", jax.vmap(lambda a: jsl.schur(a)[0])(batch))
-triangular = jax.vmap(jsl.solve_triangular, in_axes=(0, None))
-show("triangular_vmap", triangular(jnp.triu(batch) + 3 * jnp.eye(4), right[0]))
+show_all(others, matrix(3, 3, 3), batch, right)
+show("funm", jsl.funm(matrix(4, 3, 3) + 4 * jnp.eye(3), jnp.log))
 
 SCALARS = {
     "cho_solve": lambda a: jnp.sum(
         jsl.cho_solve(jsl.cho_factor(a @ a.T + jnp.eye(4)), right[0]) ** 2
     ),
-    "expm": lambda a: jnp.sum(jsl.expm(a / 4)),
     "lu": lambda a: jnp.sum(jsl.lu(a, permute_l=True)[1] ** 2),
     "solve_triangular": lambda a: jnp.sum(
         jsl.solve_triangular(jnp.triu(a) + 3 * jnp.eye(4), right[0]) ** 2
     ),
     "sqrtm_by_eigh": lambda a: jnp.sum(jsl.eigh(a @ a.T)[0] ** 0.5),
 }
-for name, scalar in sorted(SCALARS.items()):
-    show(f"grad_{name}", jax.jit(jax.grad(scalar))(batch[0]))
+show_all(lambda a: {f"grad_{name}": jax.grad(f)(a) for name, f in SCALARS.items()}, batch[0])
