@@ -27,8 +27,8 @@ use crate::element::{host_bytes, upload_bytes};
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
 use crate::layout;
 use crate::{
-    Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, Memory,
-    MemoryUse, ReadForm, Shape, Source, Style,
+    CallArray, Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent,
+    Memory, MemoryUse, ReadForm, Shape, Source, Style,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +44,8 @@ pub struct ScriptedDevice {
     used: Arc<AtomicU64>,
     /// The most that `used` ever was.
     peak: AtomicU64,
+    /// What a callback returned last.
+    returned: Mutex<Vec<Vec<u8>>>,
 }
 
 pub struct ScriptedProgram {
@@ -75,6 +77,21 @@ impl Drop for ScriptedArray {
 }
 
 const ALIGNMENT: usize = 64;
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poison| poison.into_inner())
+}
+
+fn call_arrays<'a>(script: &'a Script, arrays: &'a mut [Vec<u8>]) -> Vec<CallArray<'a>> {
+    let arrays = script.parameters.iter().zip(arrays);
+    let array = |(shape, bytes): (&'a Shape, &'a mut Vec<u8>)| CallArray {
+        element_type: shape.element_type,
+        dims: &shape.dims,
+        data: bytes.as_mut_ptr(),
+        bytes: bytes.len(),
+    };
+    arrays.map(array).collect()
+}
 
 impl ScriptedDevice {
     pub fn open(config: &ScriptedConfig) -> ScriptedDevice {
@@ -108,7 +125,13 @@ impl ScriptedDevice {
             lanes: (0..lanes).map(|_| Lane::open(config.clock)).collect(),
             used: Arc::default(),
             peak: AtomicU64::new(0),
+            returned: Mutex::default(),
         }
+    }
+
+    /// The results of the callback that returned last.
+    pub fn returned(&self) -> Vec<Vec<u8>> {
+        lock(&self.returned).clone()
     }
 
     /// Moves a manual clock; runs that end within `by` end now.
@@ -157,10 +180,7 @@ impl ScriptedArray {
     }
 
     fn take_charge(&self) -> Option<Charge> {
-        self.charge
-            .lock()
-            .unwrap_or_else(|poison| poison.into_inner())
-            .take()
+        lock(&self.charge).take()
     }
 }
 
@@ -259,11 +279,7 @@ impl Device for ScriptedDevice {
             .filter(|(_, donated)| **donated)
         {
             argument.given.store(true, Ordering::SeqCst);
-            let mut run = argument
-                .donated_to
-                .lock()
-                .unwrap_or_else(|poison| poison.into_inner());
-            *run = Some(ended.clone());
+            *lock(&argument.donated_to) = Some(ended.clone());
         }
         let mut outputs = Vec::new();
         for ((shape, alias), charge) in script.outputs.iter().zip(charges) {
@@ -289,7 +305,7 @@ impl Device for ScriptedDevice {
         Ok(outputs)
     }
 
-    /// Calls first, then runs.
+    /// Calls first, with the arguments; then runs.
     fn run_calling_back(
         &self,
         program: &ScriptedProgram,
@@ -298,8 +314,22 @@ impl Device for ScriptedDevice {
         keep: &[u32],
         callbacks: Arc<dyn Callbacks>,
     ) -> Result<Vec<ScriptedArray>, Error> {
-        for callback in 0..program.script.callbacks {
-            callbacks.call(callback, Style::Values, &[], &[])?;
+        let (calls, together) = (program.script.callbacks, program.script.together);
+        let operands = arguments.iter().map(|lent| bytes_of(lent.array));
+        let operands = operands.collect::<Result<Vec<_>, _>>()?;
+        let call = |callback| self.call(&*callbacks, callback, &program.script, &operands);
+        if together {
+            std::thread::scope(|scope| {
+                let call = &call;
+                let calls: Vec<_> = (0..calls).map(|n| scope.spawn(move || call(n))).collect();
+                let outcomes = calls.into_iter().map(std::thread::ScopedJoinHandle::join);
+                let failed = || Err(error(INTERNAL, "a callback panicked"));
+                outcomes
+                    .map(|outcome| outcome.unwrap_or_else(|_| failed()))
+                    .collect::<Result<(), Error>>()
+            })?;
+        } else {
+            (0..calls).try_for_each(call)?;
         }
         let (sender, ended) = std::sync::mpsc::channel();
         let done = Box::new(move |result| drop(sender.send(result)));
@@ -378,7 +408,38 @@ impl Device for ScriptedDevice {
     }
 }
 
+/// Once the array is there.
+fn bytes_of(array: &ScriptedArray) -> Result<Vec<u8>, Error> {
+    let (sender, ready) = std::sync::mpsc::channel();
+    let done = Box::new(move |result| drop(sender.send(result)));
+    array.cell.on_ready(done);
+    let ready = ready.recv();
+    ready.unwrap_or_else(|_| Err(error(INTERNAL, "an array was forgotten")))?;
+    array.cell.with_bytes(<[u8]>::to_vec)
+}
+
 impl ScriptedDevice {
+    /// One call, with operands of the program's parameters and as many results.
+    fn call(
+        &self,
+        callbacks: &dyn Callbacks,
+        callback: u64,
+        script: &Script,
+        operands: &[Vec<u8>],
+    ) -> Result<(), Error> {
+        let mut operands = operands.to_vec();
+        let empty = operands.iter().map(|operand| vec![0; operand.len()]);
+        let mut results: Vec<Vec<u8>> = empty.collect();
+        let outcome = callbacks.call(
+            callback,
+            Style::Values,
+            &call_arrays(script, &mut operands),
+            &call_arrays(script, &mut results),
+        );
+        *lock(&self.returned) = results;
+        outcome
+    }
+
     /// Which arguments are donated, if the launch is well formed and not scripted to fail.
     fn check_launch(
         &self,

@@ -74,6 +74,13 @@ impl Channels {
         self.state.lock().expect("no panic under this lock")
     }
 
+    /// How many there are, and how many of them nobody uses.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.sockets.len(), state.idle.len())
+    }
+
     /// For a launch that calls back.
     pub(super) fn next_calling(&self) -> Calling {
         Calling(self.launches.fetch_add(1, Relaxed))
@@ -110,6 +117,10 @@ impl Channels {
         }
         let pair = UnixStream::pair();
         let (ours, theirs) = pair.map_err(|e| no_channel(&e))?;
+        // A job that does not take what it is sent is not waited for any longer than for an answer.
+        let limit = session.host.callback_limit;
+        let limited = ours.set_write_timeout(Some(limit));
+        limited.map_err(|e| no_channel(&e))?;
         let ours = Arc::new(ours);
         state.sockets.push(Arc::clone(&ours));
         drop(state);

@@ -1,6 +1,7 @@
 //! A job played by hand against a device host on the scripted device: real sockets, real segments,
 //! real threads, and a device whose every answer is known.
 
+use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,7 @@ use super::{Host, Supervisor};
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 
+mod callbacks;
 mod profiles;
 mod programs;
 mod tokens;
@@ -58,6 +60,10 @@ impl Fixture {
 
     /// A device that has so much, whatever the ledger believes.
     fn on(capacity_bytes: u64, clock: Clock, room: Room) -> Self {
+        Self::built(capacity_bytes, clock, room, DEADLINE)
+    }
+
+    fn built(capacity_bytes: u64, clock: Clock, room: Room, callback_limit: Duration) -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
         let config = ScriptedConfig {
             lanes: 1,
@@ -110,7 +116,7 @@ impl Fixture {
             programs,
             pages: Pool::new(1 << 20),
             session_bytes_max: None,
-            callback_limit: DEADLINE,
+            callback_limit,
             launchers: super::callbacks::Launchers::default(),
             supervisor,
         });
@@ -143,6 +149,7 @@ impl Fixture {
             outbox: Outbox::default(),
             segment,
             seen: Vec::new(),
+            channels: VecDeque::new(),
         };
         let welcome = job.next(|message| matches!(message, FromService::Welcome(_)));
         let FromService::Welcome(welcome) = welcome else {
@@ -209,6 +216,8 @@ struct Job {
     outbox: Outbox,
     segment: Segment,
     seen: Vec<FromService>,
+    /// Of callbacks, in the order in which the service opened them.
+    channels: VecDeque<UnixStream>,
 }
 
 impl Job {
@@ -230,7 +239,13 @@ impl Job {
                 return self.seen.remove(at);
             }
             match self.inbox.take::<FromService>().expect("well-formed") {
-                Some(received) => self.seen.push(received.message),
+                Some(received) => {
+                    if matches!(received.message, FromService::CallbackChannel(_)) {
+                        let socket = received.descriptor.expect("a channel's socket");
+                        self.channels.push_back(socket.into());
+                    }
+                    self.seen.push(received.message);
+                }
                 None => {
                     let n = self
                         .inbox

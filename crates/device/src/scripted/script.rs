@@ -6,8 +6,8 @@
 //!
 //! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
 //! it needs besides its arrays, `hidden` what it needs beyond what is told, `callbacks` how often it
-//! calls its job before it runs, and `fail` is `compile`, `launch`, `async` or `none`. All but `name`
-//! may be left out.
+//! calls its job before it runs (one after the other, or with `together: 1` all at the same time), and
+//! `fail` is `compile`, `launch`, `async` or `none`. All but `name` may be left out.
 
 use std::time::Duration;
 
@@ -28,8 +28,9 @@ pub(super) struct Script {
     pub(super) scratch_bytes: u64,
     /// Scratch that the compiler does not tell.
     pub(super) hidden_bytes: u64,
-    /// Calls without operands or results.
+    /// Calls with the arguments as operands, and as many results.
     pub(super) callbacks: u64,
+    pub(super) together: bool,
     pub(super) fail: Fail,
 }
 
@@ -73,6 +74,7 @@ impl Script {
             scratch_bytes: 0,
             hidden_bytes: 0,
             callbacks: 0,
+            together: false,
             fail: Fail::Never,
         };
         for clause in text
@@ -102,6 +104,7 @@ impl Script {
                 "ms" => script.duration = Duration::from_millis(number()?),
                 "scratch" => script.scratch_bytes = number()?,
                 "callbacks" => script.callbacks = number()?,
+                "together" => script.together = number()? > 0,
                 "hidden" => script.hidden_bytes = number()?,
                 "fail" => {
                     script.fail = match value {

@@ -593,6 +593,26 @@ fn a_callback_that_asks_for_what_its_own_iteration_holds_is_refused() {
 }
 
 #[test]
+fn it_is_refused_also_while_others_work() {
+    let mut s = Story::new(100, 0, 1, 1..=2);
+    s.holds(1, 60);
+    s.holds(2, 10);
+    assert_eq!(s.calls(1, 1, arguments(60)), [Start(1)]);
+    assert_eq!(s.leaves(1, 1), []);
+    assert_eq!(s.at(10).upload(1, 60), []);
+    for step in 1..PATIENCE / 10 {
+        assert_eq!(s.at(10 * step + 5).launch(2, arguments(10)), [Start(2)]);
+        assert_eq!(s.at(10 * step + 10).ran(2), []);
+    }
+    assert_eq!(s.at(PATIENCE + 5).launch(2, arguments(10)), [Start(2)]);
+    let told = s.at(PATIENCE + 10).woke();
+    assert!(
+        matches!(told[..], [Refuse(1, Refusal::NoRoom { .. })]),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn another_thread_of_the_job_may_give_the_memory_back_in_time() {
     let mut s = Story::new(100, 100, 1, 1..=1);
     s.holds(1, 60);
