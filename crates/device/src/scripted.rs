@@ -322,11 +322,9 @@ impl Device for ScriptedDevice {
             std::thread::scope(|scope| {
                 let call = &call;
                 let calls: Vec<_> = (0..calls).map(|n| scope.spawn(move || call(n))).collect();
-                let outcomes = calls.into_iter().map(std::thread::ScopedJoinHandle::join);
+                let mut outcomes = calls.into_iter().map(std::thread::ScopedJoinHandle::join);
                 let failed = || Err(error(INTERNAL, "a callback panicked"));
-                outcomes
-                    .map(|outcome| outcome.unwrap_or_else(|_| failed()))
-                    .collect::<Result<(), Error>>()
+                outcomes.try_for_each(|outcome| outcome.unwrap_or_else(|_| failed()))
             })?;
         } else {
             (0..calls).try_for_each(call)?;
