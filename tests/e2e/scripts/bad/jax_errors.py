@@ -20,9 +20,13 @@ def expect(kind, call):
 unknown = jax.ffi.ffi_call("no_such_target", jax.ShapeDtypeStruct((4,), jnp.float32))
 expect(jax.errors.JaxRuntimeError, lambda: jax.jit(unknown)(x))
 
-# Callbacks into this process cannot be made by a service, which must say so rather than wait.
+
+def broken(_):
+    raise ValueError("the callback's own error")
+
+
 shape = jax.ShapeDtypeStruct((4,), jnp.float32)
-callback = jax.jit(lambda v: jax.pure_callback(np.sin, shape, v))
+callback = jax.jit(lambda v: jax.pure_callback(broken, shape, v))
 expect(jax.errors.JaxRuntimeError, lambda: callback(x))
 
 compiled = jax.jit(lambda v: v * 2).lower(x).compile()
