@@ -1,7 +1,7 @@
 //! The library, opened when the first program calls it: it starts threads of its own, which a
 //! service without linear algebra need not have.
 
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -60,9 +60,32 @@ impl Routine {
 fn opened() -> Result<Library, Error> {
     let open = || {
         let path = PATH.get().expect("set before a handler is registered");
-        Library::open(path, "LAPACK")
+        let library = Library::open(path, "LAPACK").map_err(|error| refused(error.message))?;
+        if config(library).is_some_and(|config| config.contains(WIDE)) {
+            let path = path.display();
+            return Err(refused(format!("the LAPACK at {path} has 64-bit integers")));
+        }
+        Ok(library)
     };
     OPENED.get_or_init(open).clone()
+}
+
+/// What OpenBLAS says of itself if integers have 64 bits, as which it would misread ours.
+const WIDE: &str = "USE64BITINT";
+
+/// What OpenBLAS says of itself; nothing if it is another library.
+fn config(library: Library) -> Option<String> {
+    let symbol = |prefix: &str| {
+        let name = CString::new(format!("{prefix}openblas_get_config")).ok()?;
+        library.symbol(&name)
+    };
+    let symbol = PREFIXES.into_iter().find_map(symbol)?;
+    // SAFETY: OpenBLAS declares it so; the text lives as long as the library.
+    unsafe {
+        let config: unsafe extern "C" fn() -> *const c_char = std::mem::transmute(symbol);
+        let text = config();
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    }
 }
 
 fn find(library: Library, name: &str) -> Result<Address, Error> {
@@ -72,15 +95,13 @@ fn find(library: Library, name: &str) -> Result<Address, Error> {
     };
     PREFIXES.into_iter().find_map(symbol).ok_or_else(|| {
         let path = PATH.get().map_or(Path::new("?"), |path| path);
-        Error::new(
-            PJRT_Error_Code_INTERNAL,
-            format!(
-                "the LAPACK at {} has no `{name}`; set `lapack` in the service's configuration \
-                 to another one",
-                path.display()
-            ),
-        )
+        refused(format!("the LAPACK at {} has no `{name}`", path.display()))
     })
+}
+
+fn refused(what: String) -> Error {
+    let hint = "set `lapack` in the service's configuration to another one, or install SciPy anew";
+    Error::new(PJRT_Error_Code_INTERNAL, format!("{what}; {hint}"))
 }
 
 /// Opens the library at `path` and looks for each of `routines`.
