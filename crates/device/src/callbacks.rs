@@ -27,7 +27,7 @@ use salus_pjrt::{Buffer, Client, FfiBuffer, Launch, LoadedExecutable, Plugin, Us
 use crate::element::{from_xla, host_bytes, is_sub_byte, is_token, packed_bytes};
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, RESOURCE_EXHAUSTED, error, vendor};
 use crate::layout;
-use crate::pjrt::PjrtArray;
+use crate::pjrt::{Keeper, PjrtArray};
 use crate::transfer::Transfers;
 use crate::{Error, HostMemory, HostTarget, ReadForm, Shape};
 
@@ -315,26 +315,44 @@ impl Sites {
         let taken = self.take()?;
         let site = &taken.site;
         let loaded = program.on(&site.client)?;
-        let lent = arguments.into_iter().map(|lent| {
-            let ready = lent.array.buffer.ready_event().map_err(vendor)?;
+        let mut lent = Vec::with_capacity(arguments.len());
+        // Until the launch has ended, whatever becomes of the arrays' memory.
+        let mut keeps = Vec::new();
+        for argument in arguments {
+            let array = argument.array;
+            let ready = array.buffer.ready_event().map_err(vendor)?;
             ready.wait().map_err(vendor)?;
+            let keeper = match &array.keeper {
+                Some(keeper) => {
+                    keeps.push(argument.keep);
+                    Arc::clone(keeper)
+                }
+                None => Keeper::from(argument.keep),
+            };
             let to = (&site.client.transfers, &site.memory);
-            carry(lent.array, home.transfers, to, lent.keep)
+            lent.push(carry(array, home.transfers, to, keeper)?);
+        }
+        let given = lent.iter().filter_map(|array| {
+            let keeper = array.keeper.clone()?;
+            Some((array.buffer.unsafe_pointer().ok()?, keeper))
         });
-        let arguments = lent.collect::<Result<Vec<_>, _>>()?;
-        let outputs = self.launch(program, &loaded, site, &arguments, keep, callbacks)?;
+        let given: Vec<(usize, Keeper)> = given.collect();
+        let outputs = self.launch(program, &loaded, site, &lent, keep, callbacks)?;
         // Before the outputs are wrapped, so that what was not donated is given back.
-        drop(arguments);
+        drop((lent, keeps));
         let outputs = outputs.into_iter().zip(&program.outputs).enumerate();
         let carried = outputs.map(|(index, (buffer, shape))| {
+            let address = buffer.unsafe_pointer().ok();
             let array = Arc::new(PjrtArray::new(buffer, Arc::clone(shape))?);
+            // What took an argument's place lies in that one's memory, and needs nothing else: if it
+            // kept the array of this launch, one that is updated again and again would keep all.
+            let replaced = given.iter().find(|(at, _)| Some(*at) == address);
+            let keeper = match replaced {
+                Some((_, keeper)) => Arc::clone(keeper),
+                None => Arc::clone(&array) as Keeper,
+            };
             let to = (home.transfers, (home.memory)(index)?);
-            carry(
-                &array,
-                &site.client.transfers,
-                to,
-                Box::new(Arc::clone(&array)),
-            )
+            carry(&array, &site.client.transfers, to, keeper)
         });
         carried.collect()
     }
@@ -388,12 +406,12 @@ impl Sites {
 }
 
 /// The array in another client: wrapped, so that it may be overwritten in place when it is donated,
-/// or copied where it cannot be wrapped. `keep` keeps the memory alive.
+/// or copied where it cannot be wrapped. The keeper keeps the memory alive.
 fn carry(
     array: &PjrtArray,
     from: &Transfers,
     (to, memory): (&Transfers, &salus_pjrt::Memory),
-    keep: Box<dyn Any + Send + Sync>,
+    keeper: Keeper,
 ) -> Result<PjrtArray, Error> {
     let shape = &array.shape;
     if is_token(shape) {
@@ -407,16 +425,19 @@ fn carry(
         let host = HostMemory {
             address,
             len,
-            release: keep,
+            release: Box::new(Arc::clone(&keeper)),
         };
-        return to.upload(host, shape, memory, true);
+        return Ok(PjrtArray {
+            keeper: Some(keeper),
+            ..to.upload(host, shape, memory, true)?
+        });
     }
     let mut copy = vec![0u8; len];
     if len > 0 {
         let target = HostTarget {
             address: copy.as_mut_ptr(),
             len,
-            keep,
+            keep: Box::new(keeper),
         };
         let (sender, outcome) = channel();
         let minor_to_major = layout::default(shape.dims.len());

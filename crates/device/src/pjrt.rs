@@ -12,6 +12,7 @@
 //! Not here: the environment. Whoever wants other thread pools sets `PJRT_NPROC` before it starts.
 #![expect(unsafe_code, reason = "hands launches to the vendor's plugin")]
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -74,7 +75,11 @@ pub struct PjrtArray {
     pub(crate) shape: Arc<Shape>,
     /// On the device.
     pub(crate) bytes: u64,
+    /// What keeps its memory alive, where that is not the buffer's own.
+    pub(crate) keeper: Option<Keeper>,
 }
+
+pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 
 type Options = Vec<(String, salus_pjrt::Value)>;
 
@@ -142,6 +147,7 @@ impl PjrtArray {
             buffer,
             shape,
             bytes,
+            keeper: None,
         })
     }
 }
@@ -316,6 +322,7 @@ impl Device for PjrtDevice {
             buffer,
             shape: shape.clone(),
             bytes,
+            keeper: None,
         };
         Ok(outputs.map(array).collect())
     }
