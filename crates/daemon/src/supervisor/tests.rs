@@ -96,6 +96,11 @@ impl Running {
 
     /// Connects as a job.
     fn job(&self, name: &str) -> UnixStream {
+        self.job_of(name, 0)
+    }
+
+    /// The same from this `salus run`.
+    fn job_of(&self, name: &str, run: u64) -> UnixStream {
         let stream = self.connect();
         let hello = Hello {
             protocol_min: 1,
@@ -103,7 +108,7 @@ impl Running {
             version: "test".into(),
             name: name.into(),
             terms: Terms::default(),
-            run: 0,
+            run,
         };
         send_all(&stream, &ToService::from(hello), None).expect("it reads");
         stream
@@ -507,16 +512,7 @@ fn a_run_is_told_of_the_first_session_of_its_job_and_of_no_others() {
     let ((mine, held), (other, quiet)) = (hold(), hold());
     assert_ne!(mine, other);
     let session = |run| {
-        let stream = service.connect();
-        let hello = Hello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".into(),
-            name: "train.py".into(),
-            terms: Terms::default(),
-            run,
-        };
-        send_all(&stream, &ToService::from(hello), None).expect("it reads");
+        let stream = service.job_of("train.py", run);
         (welcome(&stream).session, stream)
     };
     let _before = session(0);
