@@ -175,6 +175,8 @@ pub(crate) struct Sites {
 #[derive(Default)]
 struct State {
     clients: Vec<Arc<SiteClient>>,
+    /// How many there are.
+    sites: usize,
     free: Vec<Site>,
 }
 
@@ -191,8 +193,9 @@ struct Site {
     memory: salus_pjrt::Memory,
 }
 
-/// Clients that may be open: with two devices each, sixteen launches may wait for their jobs at once.
-const CLIENTS_MAX: usize = 8;
+/// Launches that may wait for their jobs at once: twice as many as one job may have (see
+/// `CALLBACK_CHANNELS` of the wire), so that none can use them up for all others.
+const LAUNCHES_MAX: usize = 32;
 
 /// A program that calls back: it is loaded where it is launched.
 pub(crate) struct CallingProgram {
@@ -264,12 +267,15 @@ impl Sites {
         let mut state = lock(&self.state);
         if state.free.is_empty() {
             let open = state.clients.len();
-            if open >= CLIENTS_MAX {
+            if state.sites >= LAUNCHES_MAX {
                 return Err(error(
                     RESOURCE_EXHAUSTED,
-                    "too many launches wait for callbacks of their jobs at the same time; \
-                     callbacks that launch programs which call back themselves should not nest \
-                     deeply",
+                    format!(
+                        "{} launches of all jobs wait for callbacks at the same time, the most that \
+                         may; launch it again later, and let callbacks that launch programs which \
+                         call back themselves not nest deeply",
+                        state.sites
+                    ),
                 ));
             }
             let client = self.plugin.create_client(&self.options).map_err(vendor)?;
@@ -279,6 +285,7 @@ impl Sites {
                 transfers: Transfers::new(client.clone(), true),
                 client,
             });
+            state.sites += devices.len();
             for device in devices {
                 state.free.push(Site {
                     memory: device.default_memory().map_err(vendor)?,
