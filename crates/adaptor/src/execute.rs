@@ -131,8 +131,13 @@ fn callables(args: &ExecuteArgs<'_>, program: &Program) -> Result<Option<Arc<Cal
     }
     // It is waited for below.
     program.client.session.may_wait()?;
-    let options = args.inner_mut(|a| &a.options)?;
-    let context = options.handle_or_null::<ExecuteContext>(|o| &o.context);
+    let context = match args.read(|a| &a.options)?.is_null() {
+        true => None,
+        false => {
+            let options = args.inner_mut(|a| &a.options)?;
+            options.handle_or_null::<ExecuteContext>(|o| &o.context)
+        }
+    };
     callbacks::given(context, program).map(Some)
 }
 

@@ -5,7 +5,7 @@
 //! donated argument's place or to the array's page.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
@@ -118,7 +118,8 @@ pub(crate) struct Entry<D: Device> {
     pub(super) lane: u32,
     bytes: u64,
     pub(super) charge: Charge<D>,
-    /// Copies to the host under way: a launch must not overwrite what they read.
+    /// Copies under way, and launches that wait for a callback: no other launch must overwrite what
+    /// they read.
     pub(super) readers: AtomicU32,
     /// The page that it was brought back from, where it may still live.
     pub(super) home: Option<Place>,
@@ -179,6 +180,23 @@ impl<D: Device> Entry<D> {
             Kind::Own { memory, .. } => *memory,
             Kind::Output { program, index, .. } => program.signature.outputs[*index].memory,
         }
+    }
+}
+
+/// An array that is being read where the device does not see it, so that nobody overwrites it in
+/// place.
+pub(super) struct Reading<D: Device>(Arc<Entry<D>>);
+
+impl<D: Device> Reading<D> {
+    pub(super) fn of(entry: &Arc<Entry<D>>) -> Self {
+        entry.readers.fetch_add(1, Acquire);
+        Self(Arc::clone(entry))
+    }
+}
+
+impl<D: Device> Drop for Reading<D> {
+    fn drop(&mut self) {
+        self.0.readers.fetch_sub(1, Release);
     }
 }
 

@@ -2,13 +2,13 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::Acquire;
 
 use salus_device::{Device, Lent, Shape, is_taken_for};
 use salus_engine::{Calling, Demand};
 use salus_wire::{Error, Execute};
 
-use super::arrays::{Charge, Entry, Held, Kind, Slot};
+use super::arrays::{Charge, Entry, Held, Kind, Reading, Slot};
 use super::callbacks::Calls;
 use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
@@ -491,22 +491,6 @@ impl<D: Device> Ran<D> {
                 self.launch.poison(operations, &error);
             }
         }
-    }
-}
-
-/// An argument that a launch reads, so that nobody overwrites it in place.
-struct Reading<D: Device>(Arc<Entry<D>>);
-
-impl<D: Device> Reading<D> {
-    fn of(entry: &Arc<Entry<D>>) -> Self {
-        entry.readers.fetch_add(1, Acquire);
-        Self(Arc::clone(entry))
-    }
-}
-
-impl<D: Device> Drop for Reading<D> {
-    fn drop(&mut self) {
-        self.0.readers.fetch_sub(1, Release);
     }
 }
 

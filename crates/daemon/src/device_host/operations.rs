@@ -22,7 +22,7 @@ use salus_wire::{
 
 use super::Host;
 use super::admission::{Admitted, never_fits};
-use super::arrays::{Charge, Entry, Held, Kind, Slot};
+use super::arrays::{Charge, Entry, Held, Kind, Reading, Slot};
 use super::launch::Launch;
 use super::profile::Allowance;
 use super::programs::{Asked, Program, normalize};
@@ -496,12 +496,16 @@ impl<D: Device> Operations<D> {
             let made = self.host.device.copy_to_memory(&from.array, target)?;
             let shape = from.shape().clone();
             let kind = Kind::Own { shape, memory };
-            Ok(Entry::new(made, kind, lane, charge, None))
+            let entry = Entry::new(made, kind, lane, charge, None);
+            Ok((entry, Reading::of(&from)))
         });
         match made {
-            Ok(entry) => {
+            Ok((entry, reading)) => {
                 let session = Arc::clone(&self.session);
-                let done = Box::new(move |result| session.operation_ended(operation, result));
+                let done = Box::new(move |result| {
+                    drop(reading);
+                    session.operation_ended(operation, result);
+                });
                 self.host.device.on_ready(&entry.array, done);
                 self.put(copy, Slot::Live(entry));
             }

@@ -132,6 +132,64 @@ fn what_was_handed_over_early_began_when_its_predecessor_ended() {
     assert!(recording.waits.is_empty());
 }
 
+/// One calls back: its time before and after its callback is shown, and beside it what its lane did
+/// meanwhile, whichever ended first.
+#[test]
+fn what_calls_back_is_shown_where_it_ran() {
+    let mut scene = Scene::new(100, 1 << 20);
+    let (one, two) = (scene.open(0, 1), scene.open(0, 2));
+    let calling = salus_engine::Calling(5);
+    let calls = Kind::CallsBack {
+        program: Program(8),
+        calling,
+    };
+    let session = one;
+    scene.ask(1, one, calls, 0);
+    scene.at(10, Event::CallbackBegan { session, calling });
+    // Its callback launches something, and leaves it behind.
+    scene.ready(11, one, 0);
+    scene.ready(12, two, 0);
+    scene.at(20, Event::CallbackEnded { session, calling });
+    let calling = Some(calling);
+    scene.at(30, Event::Ran { session, calling });
+    scene.at(40, ran(one));
+    scene.at(45, ran(two));
+    let recording = scene.recording(45, 0);
+    let of = |program: u64| {
+        let iterations = recording.iterations.iter().enumerate();
+        let of = iterations.filter(|(_, i)| i.program == program);
+        of.map(|(at, _)| times(&recording)[at]).collect::<Vec<_>>()
+    };
+    assert_eq!(of(8), [[1, 1, 1, 10], [20, 20, 20, 30]]);
+    assert_eq!(of(7), [[11, 11, 11, 40], [12, 12, 40, 45]]);
+}
+
+#[test]
+fn what_calls_back_runs_beside_what_its_lane_runs_now() {
+    let mut scene = Scene::new(100, 1 << 20);
+    let (one, two) = (scene.open(0, 1), scene.open(0, 2));
+    let (session, calling) = (one, salus_engine::Calling(5));
+    let program = Program(8);
+    scene.ask(1, one, Kind::CallsBack { program, calling }, 0);
+    scene.at(10, Event::CallbackBegan { session, calling });
+    scene.ready(11, two, 0);
+    scene.ready(12, two, 0);
+    let away = scene.recording(15, 0);
+    assert_eq!(times(&away), [[1, 1, 1, 10], [11, 11, 11, 15]]);
+    scene.at(20, Event::CallbackEnded { session, calling });
+    let back = scene.recording(25, 0);
+    let mut both = times(&back);
+    both.sort_unstable();
+    assert_eq!(both, [[1, 1, 1, 10], [11, 11, 11, 25], [20, 20, 20, 25]]);
+    let waits = back.waits.iter();
+    assert!(
+        waits
+            .clone()
+            .all(|w| w.session == 2 && w.ready_ns == 12 * MS)
+    );
+    assert_eq!(waits.count(), 2, "to be handed over, and for the first");
+}
+
 #[test]
 fn what_goes_on_ends_with_the_present() {
     let mut scene = Scene::new(100, 1 << 20);
