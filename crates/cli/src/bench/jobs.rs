@@ -8,6 +8,7 @@ use salus_wire::{Change, Recording, Request};
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, Memory};
+use super::sessions::Session;
 use super::setup::{Route, Setup};
 use super::side::Side;
 use crate::ask;
@@ -67,6 +68,11 @@ impl Jobs {
             job.hear(command, patience)?;
         }
         Ok(())
+    }
+
+    /// A session without a job.
+    pub(super) fn session(&self) -> Result<Session, Problem> {
+        Session::open(self.daemon.socket())
     }
 
     pub(super) fn device_host_memory(&self) -> Result<Memory, Problem> {

@@ -1,11 +1,13 @@
-//! A program that another session has loaded: how long a job waits for it, and what it takes of the
-//! device host's memory.
+//! A program that another session has loaded: how long it takes to have it too, and what it takes of
+//! the device host's memory.
 //!
-//! Jobs come one after the other and stay. Each connects and lowers the step of a model first, which
-//! needs nothing of the service, and then asks for the program; what it has in arrays or by being a
-//! session is no part of either number. The first one has it compiled and loaded, for comparison.
+//! A job has the step of a model compiled and loaded, and stays. Then sessions come that ask for the
+//! very same program, as the library in a job does (what a job's own JAX needs around that is many
+//! times as much, and told beside it). Sessions stay, too; what one takes by itself is there before
+//! it asks.
 
 use salus_daemon::config::Problem;
+use salus_wire::Token;
 use serde_json::{Value, json};
 
 use super::daemon::Memory;
@@ -14,32 +16,34 @@ use super::machine::Load;
 use super::overhead::Run;
 use super::report::{Finding, microseconds};
 use super::rows::Row;
+use super::sessions::Session;
 use super::stats::{Interval, Spread, Verdict};
 
 const TIME_TARGET_MS: f64 = 5.0;
 /// None, that is: below what a heap grows by when something small is kept.
 const MEMORY_TARGET_MB: f64 = 0.1;
 
-/// Of a worker's answer: inside JAX's call to the backend, and all of `lowered.compile()`.
-const BACKEND: &str = "backend_us";
-const CALL: &str = "call_us";
-
 pub(super) fn measure(run: &mut Run<'_>, row: &'static Row) -> Result<Vec<Finding>, Problem> {
     let count = run.pace.rounds(row);
-    let began = Load::now();
     let mut jobs = Jobs::start(run.setup, &[])?;
+    let first = Asked::by_a_job(run, &mut jobs, row.name)?;
+    let began = Load::now();
+    let mut sessions = Vec::new();
     let mut loads = Vec::new();
-    for done in 0..=count {
+    for done in 0..count {
         run.progress.rounds(done, count);
-        loads.push(Loaded::by_one_more(run, &mut jobs, row.name)?);
+        let mut session = jobs.session()?;
+        loads.push(Loaded::by(&mut session, &jobs, &first.program)?);
+        sessions.push(session);
     }
-    let programs = jobs.report()?["programs"].clone();
     let foreign = Load::now().since(began);
-    let first = loads.remove(0);
-    let times: Vec<f64> = loads.iter().map(|load| load.backend_us / 1e3).collect();
-    let calls: Vec<f64> = loads.iter().map(|load| load.call_us).collect();
-    let (time, call) = (Spread::of(&times), Spread::of(&calls));
-    let grown: f64 = loads.iter().map(Loaded::grown_mb).sum::<f64>() / count as f64;
+    let again = Asked::by_a_job(run, &mut jobs, row.name)?;
+    let cache = jobs.report()?["device"]["cache"].clone();
+    drop(sessions);
+
+    let times: Vec<f64> = loads.iter().map(|load| load.ms).collect();
+    let time = Spread::of(&times);
+    let grown = loads.iter().map(Loaded::grown_mb).sum::<f64>() / count as f64;
     let all: Vec<Value> = loads.iter().map(Loaded::json).collect();
     Ok(vec![
         Finding {
@@ -48,22 +52,23 @@ pub(super) fn measure(run: &mut Run<'_>, row: &'static Row) -> Result<Vec<Findin
             verdict: Verdict::at_most(time.interval, TIME_TARGET_MS)
                 .unless_busy(foreign.disturbs()),
             detail: format!(
-                "{count} jobs after the first, which waited {} for its compilation; {:.1} to {:.1} \
-                 ms, all of `lowered.compile()` {}; {:.2} foreign cores",
-                microseconds(first.backend_us),
+                "{count} sessions, {:.2} to {:.2} ms, {} kB of source; JAX's call to the backend \
+                 around it {}, and {} where it was compiled; {:.2} foreign cores",
                 times.iter().copied().fold(f64::INFINITY, f64::min),
                 times.iter().copied().fold(0.0, f64::max),
-                microseconds(call.median),
+                first.program.code.len() / 1000,
+                microseconds(again.backend_us),
+                microseconds(first.backend_us),
                 foreign.cores,
             ),
             numbers: json!({
                 "unit": "ms",
                 "target": TIME_TARGET_MS,
                 "measured": time.interval.json(),
-                "call_us": call.json(),
-                "first": first.json(),
+                "compiled": first.json(),
+                "found_loaded": again.json(),
                 "loads": all,
-                "programs": programs,
+                "cache": cache,
                 "foreign_cores": foreign.cores,
             }),
             ..Finding::of(row)
@@ -75,29 +80,46 @@ pub(super) fn measure(run: &mut Run<'_>, row: &'static Row) -> Result<Vec<Findin
             target: format!("< {MEMORY_TARGET_MB} MB"),
             verdict: Verdict::at_most(Interval::exact(grown), MEMORY_TARGET_MB),
             detail: format!(
-                "anonymous, over {count} loads; the first took {:.1} MB",
-                first.grown_mb()
+                "anonymous, over {count} loads; that of the first job took {:.1} MB",
+                first.memory.grown_mb()
             ),
             numbers: json!({
                 "unit": "MB",
                 "target": MEMORY_TARGET_MB,
                 "measured": Interval::exact(grown).json(),
-                "first_mb": first.grown_mb(),
+                "first_mb": first.memory.grown_mb(),
             }),
             ..Finding::of(row)
         },
     ])
 }
 
-struct Loaded {
-    backend_us: f64,
-    call_us: f64,
+/// The device host's memory around something.
+struct Around {
     before: Memory,
     after: Memory,
 }
 
-impl Loaded {
-    fn by_one_more(run: &Run<'_>, jobs: &mut Jobs, row: &str) -> Result<Self, Problem> {
+impl Around {
+    fn grown_mb(&self) -> f64 {
+        (self.after.anonymous as f64 - self.before.anonymous as f64) / 1e6
+    }
+
+    fn json(&self) -> Value {
+        json!({ "before": self.before.json(), "after": self.after.json() })
+    }
+}
+
+/// What JAX says of a program that it asked for.
+struct Asked {
+    backend_us: f64,
+    call_us: f64,
+    program: Token,
+    memory: Around,
+}
+
+impl Asked {
+    fn by_a_job(run: &Run<'_>, jobs: &mut Jobs, row: &str) -> Result<Self, Problem> {
         let job = jobs.add(run.setup, &[])?;
         job.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
         let before = jobs.device_host_memory()?;
@@ -105,30 +127,55 @@ impl Loaded {
         let job = jobs.all.last_mut().expect("added above");
         let said = job.ask(&command, RUN_TIME)?;
         let after = jobs.device_host_memory()?;
-        let number = |key: &str| {
-            let found = said[key].as_f64();
-            found.ok_or_else(|| Problem::new(format!("a load gave no number `{key}` but {said}")))
-        };
+        let number = |key: &str| said[key].as_f64().unwrap_or(f64::NAN);
+        let token = said["token"].as_str().and_then(from_hex);
+        let program = token.and_then(|token| Token::decode(&token).ok());
         Ok(Self {
-            backend_us: number(BACKEND)?,
-            call_us: number(CALL)?,
-            before,
-            after,
+            backend_us: number("backend_us"),
+            call_us: number("call_us"),
+            program: program.ok_or_else(|| Problem::new("a job gave no token of its program"))?,
+            memory: Around { before, after },
         })
-    }
-
-    fn grown_mb(&self) -> f64 {
-        (self.after.anonymous as f64 - self.before.anonymous as f64) / 1e6
     }
 
     fn json(&self) -> Value {
         json!({
-            BACKEND: self.backend_us,
-            CALL: self.call_us,
-            "before": self.before.json(),
-            "after": self.after.json(),
+            "backend_us": self.backend_us,
+            "call_us": self.call_us,
+            "code_bytes": self.program.code.len(),
+            "memory": self.memory.json(),
         })
     }
+}
+
+struct Loaded {
+    ms: f64,
+    memory: Around,
+}
+
+impl Loaded {
+    fn by(session: &mut Session, jobs: &Jobs, program: &Token) -> Result<Self, Problem> {
+        let before = jobs.device_host_memory()?;
+        let took = session.load(program)?;
+        let after = jobs.device_host_memory()?;
+        Ok(Self {
+            ms: took.as_secs_f64() * 1e3,
+            memory: Around { before, after },
+        })
+    }
+
+    fn grown_mb(&self) -> f64 {
+        self.memory.grown_mb()
+    }
+
+    fn json(&self) -> Value {
+        json!({ "ms": self.ms, "memory": self.memory.json() })
+    }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    (0..text.len()).step_by(2).map(pair).collect()
 }
 
 fn milliseconds(interval: Interval) -> String {
@@ -137,5 +184,17 @@ fn milliseconds(interval: Interval) -> String {
         format!("{value:.2} [{low:.2}, {high:.2}] ms")
     } else {
         format!("{value:.2} ms")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_from_their_digits() {
+        assert_eq!(from_hex("00ff7a"), Some(vec![0, 255, 122]));
+        assert_eq!(from_hex("0"), None);
+        assert_eq!(from_hex("zz"), None);
     }
 }

@@ -134,14 +134,14 @@ pub(super) fn table(of: &Table, machine: &Value, pace: Pace, findings: &[Finding
 
 fn legend(reference: Reference) -> String {
     let equals = reference.words();
-    let copies = match reference {
-        Reference::Plugin => " (transfers: between two copies)",
-        Reference::JaxCpu => "",
+    let other = match reference {
+        Reference::Plugin => "transfers: between two copies",
+        Reference::JaxCpu => "neighbours: between two blocks without one",
     };
     format!(
         "
 Measured: median over the rounds, divided by the noise floor where both are ratios; in brackets, where it lies
-with 95 % confidence. Noise floor: the same between two processes that both use {equals}{copies}.
+with 95 % confidence. Noise floor: the same between two processes that both use {equals} ({other}).
 Met, missed: the whole interval is on that side of the target. Within noise: it is not, or there were fewer than
 6 rounds, or other processes disturbed more than half of them.
 "

@@ -228,7 +228,7 @@ impl Pace {
                 model: "transformer_10ms",
             } => 8.0 + rounds * 36.0,
             Measure::Start { .. } => 4.0 + rounds * 16.0,
-            Measure::Load => 10.0 + rounds * 4.0,
+            Measure::Load => 20.0 + rounds * 0.2,
             Measure::WakeUps { .. } => 8.0 + rounds * 2.0 * block,
             Measure::Idle => 13.0,
             Measure::Memory => 4.0,

@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use salus_channel::{Inbox, Outbox, Segment};
+use salus_channel::{Inbox, Outbox, Received, Segment, open_blob};
 use salus_daemon::config::Problem;
 use salus_wire::{
-    DropArrays, Fetch, Form, FromService, Hello, Message, Region, Shape, Terms, ToService, Upload,
-    version,
+    Compile, DropArrays, Fetch, Form, FromService, Hello, Message, Reader, Region, Shape,
+    Signature, Terms, ToService, Token, Upload, Wire, version,
 };
 
 /// The service answers at once, or not at all.
@@ -50,6 +50,48 @@ impl Session {
         opened.map_err(|e| Problem::new(format!("a session cannot be opened: {e}")))
     }
 
+    /// Asks for a program as the library does in a job, and returns how long it took to have it.
+    pub(super) fn load(&mut self, program: &Token) -> Result<Duration, Problem> {
+        let loaded = self.have_loaded(program);
+        loaded.map_err(|e| Problem::new(format!("a session cannot have its program: {e}")))
+    }
+
+    fn have_loaded(&mut self, program: &Token) -> io::Result<Duration> {
+        let bytes = program.code.len() as u64;
+        let segment = Segment::create(bytes, false)?;
+        let descriptor = segment.as_fd().try_clone_to_owned()?;
+        let told = ToService::from(salus_wire::Segment { id: 2, bytes });
+        self.outbox.push(&told, Some(descriptor));
+        self.outbox.flush(&self.stream, true)?;
+        let begin = Instant::now();
+        segment.copy_in(0, &program.code);
+        self.send(&ToService::from(Compile {
+            program: 1,
+            format: program.format.clone(),
+            code: Region {
+                segment: 2,
+                offset: 0,
+                length: bytes,
+            },
+            options: program.options.clone(),
+        }))?;
+        loop {
+            let received = self.receive()?;
+            match (received.message, received.descriptor) {
+                (FromService::Compiled(compiled), Some(descriptor)) => {
+                    let signature = open_blob(descriptor, compiled.bytes)?;
+                    Signature::take(&mut Reader::new(&signature), 0).map_err(io::Error::other)?;
+                    return Ok(begin.elapsed());
+                }
+                (FromService::CompileFailed(failed), _) => {
+                    return Err(io::Error::other(failed.error.message));
+                }
+                (FromService::Released(_) | FromService::Completed(_), _) => {}
+                (other, _) => return Err(odd(&other)),
+            }
+        }
+    }
+
     fn greet(&mut self) -> io::Result<()> {
         self.send(&ToService::from(Hello {
             protocol_min: version::MIN,
@@ -59,7 +101,7 @@ impl Session {
             terms: Terms::default(),
             run: 0,
         }))?;
-        match self.receive()? {
+        match self.receive()?.message {
             FromService::Welcome(_) => Ok(()),
             FromService::Refused(refused) => Err(io::Error::other(refused.error.message)),
             other => Err(odd(&other)),
@@ -98,7 +140,7 @@ impl Session {
             form: Form::Raw,
         }))?;
         loop {
-            match self.receive()? {
+            match self.receive()?.message {
                 FromService::Fetched(fetched) => match fetched.error {
                     None => break,
                     Some(error) => return Err(io::Error::other(error.message)),
@@ -121,10 +163,10 @@ impl Session {
         self.outbox.flush(&self.stream, true).map(|_| ())
     }
 
-    fn receive(&mut self) -> io::Result<FromService> {
+    fn receive(&mut self) -> io::Result<Received<FromService>> {
         loop {
             if let Some(received) = self.inbox.take().map_err(io::Error::other)? {
-                return Ok(received.message);
+                return Ok(received);
             }
             if self.inbox.fill(&self.stream, true)? == 0 {
                 return Err(io::Error::other("the service closed the connection"));

@@ -3,7 +3,8 @@
 //!
 //! Counted is how often threads went to sleep by themselves (the kernel's voluntary context switches),
 //! of the job and of all processes of the service. The plugin's own threads are among them on both
-//! sides, so the same job directly on the plugin stands beside it.
+//! sides (`tf_XLAEigen` and those without a name of their own, which have their process's), so the
+//! same job directly on the plugin stands beside it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,6 +33,7 @@ pub(super) fn measure(
     let warm = run.pace.warm();
     let (sides, progress) = run.sides()?;
     sides.prepare(steps, warm)?;
+    let mut threads = Threads::default();
     let rounds = Rounds::take(
         count,
         NAMES.len(),
@@ -41,7 +43,11 @@ pub(super) fn measure(
             let said = sides.block(side, steps, block)?;
             let sleeps = counts(sides, side).since(&before);
             let number = |key: &str| said[key].as_f64().unwrap_or(f64::NAN);
-            Ok(sleeps.by_step(number("steps") + number("warm_steps")))
+            let steps = number("steps") + number("warm_steps");
+            if side == SALUS {
+                threads.add(&sleeps, steps);
+            }
+            Ok(sleeps.by_step(steps))
         },
     )?;
     sides.drop_row(steps)?;
@@ -56,12 +62,13 @@ pub(super) fn measure(
         verdict: Verdict::NoTarget,
         detail: format!(
             "{job:.2} of the job, {service:.2} of the service (p15–p85 of both {:.2}–{:.2}), direct \
-             {:.2} (p15–p85 {:.2}–{:.2}); {}",
+             {:.2} (p15–p85 {:.2}–{:.2}); by thread {}; {}",
             salus.p15,
             salus.p85,
             direct.median,
             direct.p15,
             direct.p85,
+            threads.shown(),
             rounds.remark(),
         ),
         numbers: json!({
@@ -70,6 +77,7 @@ pub(super) fn measure(
             "job": job,
             "service": service,
             "direct": direct.json(),
+            "threads": threads.by_step(),
             "rounds": rounds.json(&NAMES),
         }),
         ..Finding::of(row)
@@ -133,18 +141,43 @@ impl Sleeps {
 
     fn by_step(&self, steps: f64) -> Value {
         let sum = |all: &BTreeMap<String, u64>| all.values().sum::<u64>() as f64 / steps;
-        let each = |all: &BTreeMap<String, u64>| {
-            let each = all.iter().filter(|(_, sleeps)| **sleeps > 0);
-            let each = each.map(|(name, &sleeps)| (name.clone(), json!(sleeps as f64 / steps)));
-            Value::Object(each.collect())
-        };
         let (job, service) = (sum(&self.job), sum(&self.service));
-        json!({
-            ALL: job + service,
-            JOB: job,
-            SERVICE: service,
-            "threads": { JOB: each(&self.job), SERVICE: each(&self.service) },
-        })
+        json!({ ALL: job + service, JOB: job, SERVICE: service })
+    }
+}
+
+/// The same over all rounds, by thread.
+#[derive(Default)]
+struct Threads {
+    sleeps: BTreeMap<(&'static str, String), u64>,
+    steps: f64,
+}
+
+impl Threads {
+    fn add(&mut self, sleeps: &Sleeps, steps: f64) {
+        self.steps += steps;
+        for (process, threads) in [(JOB, &sleeps.job), (SERVICE, &sleeps.service)] {
+            for (name, sleeps) in threads {
+                *self.sleeps.entry((process, name.clone())).or_default() += sleeps;
+            }
+        }
+    }
+
+    fn by_step(&self) -> Value {
+        let mut all = json!({ JOB: {}, SERVICE: {} });
+        for ((process, name), sleeps) in &self.sleeps {
+            all[process][name] = json!(*sleeps as f64 / self.steps);
+        }
+        all
+    }
+
+    /// Those that matter, the job's first.
+    fn shown(&self) -> String {
+        let each = self.sleeps.iter().filter_map(|((_, name), &sleeps)| {
+            let sleeps = sleeps as f64 / self.steps;
+            (sleeps >= 0.05).then(|| format!("{name} {sleeps:.2}"))
+        });
+        each.collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -166,8 +199,12 @@ mod tests {
             job: BTreeMap::from([("python".into(), n)]),
             service: BTreeMap::from([("session-".into(), 2 * n)]),
         };
-        let found = of(30).since(&of(10)).by_step(10.0);
-        assert_eq!(found[ALL], 6.0);
-        assert_eq!(found["threads"][JOB]["python"], 2.0);
+        let sleeps = of(30).since(&of(10));
+        assert_eq!(sleeps.by_step(10.0)[ALL], 6.0);
+        let mut threads = Threads::default();
+        threads.add(&sleeps, 10.0);
+        threads.add(&sleeps, 30.0);
+        assert_eq!(threads.by_step()[JOB]["python"], 1.0);
+        assert_eq!(threads.shown(), "python 1.00, session- 2.00");
     }
 }
