@@ -88,7 +88,9 @@ class Sandbox:
         (self.directory / "tmp").mkdir(exist_ok=True)
 
     def environment(self, **more: str) -> dict[str, str]:
-        foreign = ("JAX", "SALUS_", "PJRT_", "XLA_", "XDG_", "KERAS_", "PYTEST_")
+        # Libraries behave differently where `CI` is set (NumPyro drops its progress bars), and users
+        # do not have it.
+        foreign = ("CI", "JAX", "SALUS_", "PJRT_", "XLA_", "XDG_", "KERAS_", "PYTEST_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         if "SALUS_LIBRARY" in os.environ:
             kept["SALUS_LIBRARY"] = os.environ["SALUS_LIBRARY"]
