@@ -240,17 +240,16 @@ class _Array(ctypes.Structure):
 class _Request(ctypes.Structure):
     _fields_ = [
         ("callable", ctypes.py_object),
-        ("buffers", ctypes.c_bool),
+        ("layout", ctypes.c_uint64),
         ("num_operands", ctypes.c_size_t),
         ("operands", ctypes.POINTER(_Array)),
         ("num_results", ctypes.c_size_t),
         ("results", ctypes.POINTER(_Array)),
-        ("fail", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t)),
-        ("context", ctypes.c_void_p),
+        ("buffers", ctypes.c_bool),
     ]
 
 
-_Runner = ctypes.CFUNCTYPE(None, ctypes.POINTER(_Request))
+_Runner = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _TOKEN = 23
 
@@ -264,64 +263,114 @@ _DTYPES = (
 _BITS = {21: 4, 22: 4, 24: 2, 25: 2, 29: 4}
 
 
+# Of the library: answers a call, and waits for the next one.
+_next_callback = None
+
+
 def _run_callbacks_of(path: str) -> None:
     """Lets the library at `path` call Python functions."""
-    ctypes.CDLL(path).salus_set_callback_runner(_run_callback)
+    global _next_callback
+    library = ctypes.CDLL(path)
+    _next_callback = library.salus_next_callback
+    _next_callback.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
+    _next_callback.restype = ctypes.POINTER(_Request)
+    library.salus_set_callback_runner(_run_callbacks)
 
 
 @_Runner
-def _run_callback(request) -> None:
-    request = request.contents
+def _run_callbacks(channel) -> None:
+    """Runs the calls of a channel until it ends, in a thread that the library made for it."""
+    layouts, failed = {}, None
+    while request := _next_callback(channel, failed, len(failed or b"")):
+        failed = _run_callback(request.contents, layouts)
+
+
+def _run_callback(request: _Request, layouts: dict) -> bytes | None:
+    """Returns why there are no results, if so. Nothing of the call is alive afterwards."""
     try:
-        arrays = [request.operands[i] for i in range(request.num_operands)]
-        results = [request.results[i] for i in range(request.num_results)]
+        layout = layouts.get(request.layout)
+        if layout is None:
+            if len(layouts) >= 64:
+                layouts.clear()
+            layout = layouts[request.layout] = (
+                [_Place(request.operands[i]) for i in range(request.num_operands)],
+                [_Place(request.results[i]) for i in range(request.num_results)],
+            )
+        operands, results = layout
         if request.buffers:
-            buffers = [_Buffer(array, writeable=False) for array in arrays]
-            buffers += [_Buffer(array, writeable=True) for array in results]
+            buffers = [_Buffer(place, writeable=False) for place in operands]
+            buffers += [_Buffer(place, writeable=True) for place in results]
             request.callable(_BufferContext(), *buffers)
-        else:
-            returned = request.callable(*map(_operand, arrays))
-            for array, value in zip(results, returned, strict=True):
-                _put_result(array, value)
-    except BaseException as error:
-        text = "".join(traceback.format_exception(error)).encode(errors="replace")
-        request.fail(request.context, text, len(text))
-
-
-def _dtype(element_type: int) -> np.dtype:
-    named = _DTYPES[element_type] if element_type < len(_DTYPES) else None
-    if named is None:
-        raise TypeError(f"arrays of PJRT element type {element_type} cannot be given to a callback")
-    return np.dtype(getattr(ml_dtypes, named) if isinstance(named, str) else named)
-
-
-def _operand(array: _Array):
-    """A copy: the function may keep it, and the memory is used again."""
-    if array.element_type == _TOKEN:
+            return None
+        returned = request.callable(*[place.value() for place in operands])
+        for place, value in zip(results, returned, strict=True):
+            place.put(value)
         return None
-    dtype, shape = _dtype(array.element_type), tuple(array.dims[: array.rank])
-    memory = (ctypes.c_ubyte * array.bytes).from_address(array.data)
-    bits = _BITS.get(array.element_type)
-    if bits is None:
-        value = np.frombuffer(memory, dtype).reshape(shape).copy()
-    else:
-        packed = np.frombuffer(memory, np.uint8)
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        parts = (packed[:, None] >> shifts) & ((1 << bits) - 1)
-        value = parts.ravel()[: math.prod(shape)].view(dtype).reshape(shape)
-    value.flags.writeable = False
-    return value
+    except BaseException as error:
+        return "".join(traceback.format_exception(error)).encode(errors="replace")
+
+
+class _Place:
+    """Where an operand or a result lies in shared memory. The library says when that changes."""
+
+    def __init__(self, array: _Array):
+        self.element_type, self.address, self.bytes = array.element_type, array.data, array.bytes
+        self.shape = tuple(array.dims[: array.rank])
+        self.bits = _BITS.get(self.element_type)
+        if self.element_type == _TOKEN:
+            return
+        named = _DTYPES[self.element_type] if self.element_type < len(_DTYPES) else None
+        if named is None:
+            raise TypeError(
+                f"arrays of PJRT element type {self.element_type} cannot be given to a callback"
+            )
+        self.dtype = np.dtype(getattr(ml_dtypes, named) if isinstance(named, str) else named)
+        # No element type of less than a byte has a view.
+        if self.bits is None:
+            memory = (ctypes.c_ubyte * self.bytes).from_address(self.address)
+            self.view = np.ndarray(self.shape, self.dtype, memory)
+
+    def value(self):
+        """A copy: the function may keep it, and the memory is used again."""
+        if self.element_type == _TOKEN:
+            return None
+        # Arrays over bytes cannot be written to.
+        copy = ctypes.string_at(self.address, self.bytes)
+        if self.bits is None:
+            return np.ndarray(self.shape, self.dtype, copy)
+        packed = np.frombuffer(copy, np.uint8)
+        shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
+        parts = (packed[:, None] >> shifts) & ((1 << self.bits) - 1)
+        value = parts.ravel()[: math.prod(self.shape)].view(self.dtype).reshape(self.shape)
+        value.flags.writeable = False
+        return value
+
+    def put(self, value) -> None:
+        if self.element_type == _TOKEN:
+            return
+        value = np.asarray(value)
+        if value.dtype == self.dtype and value.shape == self.shape and self.bits is None:
+            self.view[...] = value
+            return
+        value = np.ascontiguousarray(value)
+        if self.bits is not None:
+            each = 8 // self.bits
+            parts = value.view(np.uint8).ravel() & ((1 << self.bits) - 1)
+            parts = np.pad(parts, (0, -parts.size % each)).reshape(-1, each)
+            shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
+            value = np.bitwise_or.reduce(parts << shifts, axis=1, dtype=np.uint8)
+        if value.nbytes != self.bytes:
+            raise ValueError(f"a result has {value.nbytes} bytes where {self.bytes} are due")
+        ctypes.memmove(self.address, value.ctypes.data, self.bytes)
 
 
 class _Buffer:
     """What `jax.experimental.buffer_callback` gives to its function, over shared memory."""
 
-    def __init__(self, array: _Array, writeable: bool):
-        memory = (ctypes.c_ubyte * array.bytes).from_address(array.data)
-        shape = tuple(array.dims[: array.rank])
-        if array.element_type in _BITS:
+    def __init__(self, place: _Place, writeable: bool):
+        if place.bits is not None:
             raise TypeError("elements of less than a byte cannot be given to a buffer callback")
-        self._array = np.frombuffer(memory, _dtype(array.element_type)).reshape(shape)
+        self._array = place.view.view()
         self._array.flags.writeable = writeable
 
     shape = property(lambda self: self._array.shape)
@@ -354,19 +403,3 @@ class _BufferContext:
     @property
     def stream(self):
         raise jax.errors.JaxRuntimeError("XLA FFI GPU context is not available")
-
-
-def _put_result(array: _Array, value) -> None:
-    if array.element_type == _TOKEN:
-        return
-    value = np.ascontiguousarray(value)
-    bits = _BITS.get(array.element_type)
-    if bits is not None:
-        each = 8 // bits
-        parts = value.view(np.uint8).ravel() & ((1 << bits) - 1)
-        parts = np.pad(parts, (0, -parts.size % each)).reshape(-1, each)
-        shifts = np.arange(0, 8, bits, dtype=np.uint8)
-        value = np.bitwise_or.reduce(parts << shifts, axis=1, dtype=np.uint8)
-    if value.nbytes != array.bytes:
-        raise ValueError(f"a result has {value.nbytes} bytes where {array.bytes} are due")
-    ctypes.memmove(array.data, value.ctypes.data, array.bytes)

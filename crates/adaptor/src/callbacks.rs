@@ -1,13 +1,15 @@
 //! Functions of the job that its programs call while they run (`jax.pure_callback`, `debug.print`).
 //!
 //! JAX gives them with each launch, as user data of the FFI extension: a list of Python callables. The
-//! service opens a channel for each call that is under way; a thread here reads the call, has Python
-//! run the function ([`set_runner`]) on arrays in the channel's shared memory, and
-//! answers. A launch that may call back is waited for, as in JAX's own CPU backend: a function may use
-//! JAX itself, and what it waits for must not stand behind what waits for it.
+//! service opens a channel for each call that is under way, and each channel has a thread here, which
+//! belongs to Python ([`set_runner`]): it asks for the next call ([`next_call`]), runs the function on
+//! arrays in the channel's shared memory, and asks again, which answers. It stays in Python in
+//! between, because a thread that enters Python anew loses all that it had there, and JAX keeps much
+//! of its state by thread. A launch that may call back is waited for, as in JAX's own CPU backend: a
+//! function may use JAX itself, and what it waits for must not stand behind what waits for it.
 //!
 //! Promise: a function runs only while its launch is under way; nothing of Python is touched in
-//! processes that never call back; no signal of the process is handled on these threads.
+//! processes that never call back.
 //! Not here: what the functions do, numpy (`python/salus/jax_plugin.py`).
 #![expect(
     unsafe_code,
@@ -17,11 +19,13 @@
 
 use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
+use rustix::event::{PollFd, PollFlags};
 use salus_channel::{Inbox, Segment, send_all};
 use salus_wire::{CallbackArray, CallbackCall, CallbackReturn, FromCallbacks, ToCallbacks, limits};
 
@@ -119,19 +123,18 @@ pub(crate) fn given(context: Option<&ExecuteContext>, program: &Program) -> Resu
 
 // ---------------------------------------------------------------- Python
 
-/// One call as the runner sees it.
+/// One call as Python sees it.
 #[repr(C)]
 pub(crate) struct Request {
     callable: *mut c_void,
-    /// The function fills the results itself instead of returning them.
-    buffers: bool,
+    /// The same number, the same arrays at the same places.
+    layout: u64,
     num_operands: usize,
     operands: *const Array,
     num_results: usize,
     results: *const Array,
-    /// Takes a text in UTF-8 that says why there are no results.
-    fail: unsafe extern "C" fn(context: *mut c_void, text: *const c_char, size: usize),
-    context: *mut c_void,
+    /// The function fills the results itself instead of returning them.
+    buffers: bool,
 }
 
 /// An operand or a result, in shared memory: dense, row-major, less than a byte packed.
@@ -144,7 +147,8 @@ struct Array {
     bytes: usize,
 }
 
-pub(crate) type Runner = unsafe extern "C-unwind" fn(request: *const Request);
+/// Runs the calls of a channel until there are no more.
+pub(crate) type Runner = unsafe extern "C-unwind" fn(channel: *mut Channel);
 
 static RUNNER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -154,49 +158,33 @@ pub(crate) fn set_runner(runner: Option<Runner>) {
     RUNNER.store(runner, Ordering::Release);
 }
 
-unsafe extern "C" fn fail(context: *mut c_void, text: *const c_char, size: usize) {
-    // SAFETY: `context` is the place that `run` keeps for it; the text is readable during the call.
-    let (place, text) = unsafe {
-        let text = std::slice::from_raw_parts(text.cast::<u8>(), size);
-        (&*context.cast::<Mutex<Option<String>>>(), text)
-    };
-    *lock(place) = Some(String::from_utf8_lossy(text).into_owned());
-}
-
-/// Has Python run a callable.
-fn run(callable: *mut c_void, buffers: bool, operands: &[Array], results: &[Array]) -> Result<()> {
-    let runner = RUNNER.load(Ordering::Acquire);
-    if runner.is_null() {
-        return Err(unimplemented(
-            "a program calls a Python function, and nobody in this process can run it: the Python \
-             package `salus` is not loaded",
-        ));
-    }
-    // SAFETY: only `set_runner` stores here, and only runners.
-    let runner: Runner = unsafe { std::mem::transmute(runner) };
-    let failed = Mutex::new(None::<String>);
-    let request = Request {
-        callable,
-        buffers,
-        num_operands: operands.len(),
-        operands: operands.as_ptr(),
-        num_results: results.len(),
-        results: results.as_ptr(),
-        fail,
-        context: (&raw const failed).cast_mut().cast(),
-    };
-    // SAFETY: everything lives during the call.
-    unsafe { runner(&raw const request) };
-    match lock(&failed).take() {
-        None => Ok(()),
+/// Answers the call before, if there was one, and waits for the next. `failed` says in UTF-8 why there
+/// are no results. Null when the channel has ended.
+///
+/// # Safety
+/// The channel is the one that the runner was called with, and this its thread.
+pub(crate) unsafe fn next_call(
+    channel: *mut Channel,
+    failed: *const c_char,
+    failed_size: usize,
+) -> *const Request {
+    // SAFETY: the caller's promise.
+    let channel = unsafe { &mut *channel };
+    let failed = (!failed.is_null()).then(|| {
+        // SAFETY: the caller's text, readable during the call.
+        let text = unsafe { std::slice::from_raw_parts(failed.cast::<u8>(), failed_size) };
         // In the words of JAX's own CPU backend, which people and tests look for.
-        Some(text) => {
-            let what = match buffers {
-                true => "Error when calling buffer callback",
-                false => "CpuCallback error calling callback",
-            };
-            Err(internal(format!("{what}: {}", shortened(text))))
-        }
+        let what = match channel.request.buffers {
+            true => "Error when calling buffer callback",
+            false => "CpuCallback error calling callback",
+        };
+        let text = shortened(String::from_utf8_lossy(text).into_owned());
+        internal(format!("{what}: {text}"))
+    });
+    match channel.next(failed) {
+        Ok(true) => &raw const channel.request,
+        // Its end says all: the service has ended the launch that called.
+        Ok(false) | Err(_) => std::ptr::null(),
     }
 }
 
@@ -224,6 +212,18 @@ pub(crate) fn start(given: Arc<Given>, socket: OwnedFd) -> std::result::Result<(
         socket,
         inbox: Inbox::default(),
         memory: None,
+        called: None,
+        layouts: Vec::new(),
+        layouts_made: 0,
+        request: Request {
+            callable: std::ptr::null_mut(),
+            layout: 0,
+            num_operands: 0,
+            operands: std::ptr::null(),
+            num_results: 0,
+            results: std::ptr::null(),
+            buffers: false,
+        },
     });
     dispatch::spawn_for_python(serve, Box::into_raw(channel).cast())
         .map_err(|e| format!("no thread could be started for a callback: {e}"))
@@ -234,8 +234,15 @@ pub(crate) fn start(given: Arc<Given>, socket: OwnedFd) -> std::result::Result<(
 unsafe extern "C-unwind" fn serve(channel: *mut c_void) -> *mut c_void {
     // SAFETY: the box that `start` made, handed over once.
     let mut channel = unsafe { Box::from_raw(channel.cast::<Channel>()) };
-    // Its end says all: the service has ended the launch that called.
-    let _ = channel.serve();
+    let runner = RUNNER.load(Ordering::Acquire);
+    if runner.is_null() {
+        let _ = channel.refuse();
+    } else {
+        // SAFETY: only `set_runner` stores here, and only runners.
+        let runner: Runner = unsafe { std::mem::transmute(runner) };
+        // SAFETY: the channel lives during the call.
+        unsafe { runner(&raw mut *channel) };
+    }
     std::ptr::null_mut()
 }
 
@@ -245,50 +252,136 @@ impl Drop for Channel {
     }
 }
 
-struct Channel {
+pub(crate) struct Channel {
     given: Arc<Given>,
     socket: UnixStream,
     inbox: Inbox,
     memory: Option<Segment>,
+    /// The call that was not answered yet, and its functions.
+    called: Option<Arc<Callables>>,
+    /// Those seen, so that Python need not read the same ones again for each call.
+    layouts: Vec<Layout>,
+    layouts_made: u64,
+    request: Request,
 }
 
+/// Operands and results of calls, and where they lie.
+struct Layout {
+    number: u64,
+    told_operands: Vec<CallbackArray>,
+    told_results: Vec<CallbackArray>,
+    operands: Vec<Array>,
+    results: Vec<Array>,
+}
+
+/// Programs have a few callbacks each.
+const LAYOUTS_MAX: usize = 32;
+
 impl Channel {
-    fn serve(&mut self) -> std::io::Result<()> {
+    /// Answers the call before and waits for the next, which is `request` then; `false` at the end.
+    fn next(&mut self, failed: Option<Error>) -> std::io::Result<bool> {
+        if self.called.take().is_some() {
+            self.answer(failed)?;
+        }
         loop {
             let taken = self.inbox.take::<ToCallbacks>();
             let Some(received) = taken.map_err(std::io::Error::other)? else {
-                if self.inbox.fill(&self.socket, true)? == 0 {
-                    return Ok(());
+                // Not by reading: whoever waits in a read of such a socket is also woken each time the
+                // other side takes what it was sent, which costs more than all else here.
+                let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+                match rustix::event::poll(&mut polled, None) {
+                    Ok(_) => {}
+                    Err(rustix::io::Errno::INTR) => continue,
+                    Err(error) => return Err(error.into()),
                 }
-                continue;
+                match self.inbox.fill(&self.socket, false) {
+                    Ok(0) => return Ok(false),
+                    Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                    Ok(_) | Err(_) => continue,
+                }
             };
             match received.message {
                 ToCallbacks::CallbackMemory(memory) => {
                     let descriptor = received.descriptor;
                     let descriptor =
                         descriptor.ok_or_else(|| std::io::Error::other("memory without memfd"))?;
+                    self.layouts.clear();
                     self.memory = Some(Segment::open(descriptor, memory.bytes)?);
                 }
-                ToCallbacks::CallbackCall(call) => {
-                    let error = self.call(&call).err();
-                    let answer = FromCallbacks::from(CallbackReturn { error });
-                    send_all(&self.socket, &answer, None)?;
-                }
+                ToCallbacks::CallbackCall(call) => match self.prepare(call) {
+                    Ok(()) => return Ok(true),
+                    Err(error) => self.answer(Some(error))?,
+                },
             }
         }
     }
 
-    fn call(&self, call: &CallbackCall) -> Result<()> {
-        let callables = self.given.get(call.operation);
-        let callables = callables.ok_or_else(|| stranger(call))?;
-        let index = usize::try_from(call.callback).ok();
-        let callable = index.and_then(|index| callables.0.get(index));
-        let callable = *callable.ok_or_else(|| stranger(call))?;
-        let operands = self.arrays(&call.operands)?;
-        let results = self.arrays(&call.results)?;
-        run(callable, call.buffers, &operands, &results)
+    /// Answers every call that nobody in this process can run it.
+    fn refuse(&mut self) -> std::io::Result<()> {
+        let mut error = None;
+        while self.next(error)? {
+            error = Some(unimplemented(
+                "a program calls a Python function, and nobody in this process can run it: the \
+                 Python package `salus` is not loaded",
+            ));
+        }
+        Ok(())
     }
 
+    fn answer(&self, error: Option<Error>) -> std::io::Result<()> {
+        let answer = FromCallbacks::from(CallbackReturn { error });
+        send_all(&self.socket, &answer, None)
+    }
+
+    fn prepare(&mut self, call: CallbackCall) -> Result<()> {
+        let callables = self.given.get(call.operation);
+        let callables = callables.ok_or_else(|| stranger(&call))?;
+        let index = usize::try_from(call.callback).ok();
+        let callable = index.and_then(|index| callables.0.get(index));
+        let callable = *callable.ok_or_else(|| stranger(&call))?;
+        let buffers = call.buffers;
+        let layout = self.layout(call)?;
+        self.request = Request {
+            callable,
+            layout: layout.number,
+            num_operands: layout.operands.len(),
+            operands: layout.operands.as_ptr(),
+            num_results: layout.results.len(),
+            results: layout.results.as_ptr(),
+            buffers,
+        };
+        self.called = Some(callables);
+        Ok(())
+    }
+
+    fn layout(&mut self, call: CallbackCall) -> Result<&Layout> {
+        let (told_operands, told_results) = (call.operands, call.results);
+        let seen = self.layouts.iter().position(|layout| {
+            layout.told_operands == told_operands && layout.told_results == told_results
+        });
+        let at = match seen {
+            Some(at) => at,
+            None => {
+                let operands = self.arrays(&told_operands)?;
+                let results = self.arrays(&told_results)?;
+                if self.layouts.len() >= LAYOUTS_MAX {
+                    self.layouts.clear();
+                }
+                self.layouts_made += 1;
+                self.layouts.push(Layout {
+                    number: self.layouts_made,
+                    told_operands,
+                    told_results,
+                    operands,
+                    results,
+                });
+                self.layouts.len() - 1
+            }
+        };
+        Ok(&self.layouts[at])
+    }
+
+    /// They point into `told`, which lives as long as they.
     fn arrays(&self, told: &[CallbackArray]) -> Result<Vec<Array>> {
         let array = |array: &CallbackArray| {
             let memory = self.memory.as_ref();

@@ -16,7 +16,7 @@ use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, TryLockError};
+use std::sync::{Arc, OnceLock, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,8 @@ impl Drop for Telling {
 /// Starts the thread; `ended` is dropped when it ends.
 pub(crate) fn start(session: Arc<Session>, ended: Sender<()>) -> io::Result<JoinHandle<()>> {
     // A new thread inherits the mask: signals of the process stay with the user's threads.
-    let old = SignalMask::block_all();
+    let old = SignalMask::ALL.set();
+    let _ = USERS_MASK.set(old);
     let thread = std::thread::Builder::new()
         .name("salus-dispatch".into())
         .stack_size(STACK_BYTES)
@@ -90,18 +91,19 @@ pub(crate) fn start(session: Arc<Session>, ended: Sender<()>) -> io::Result<Join
                 session.lose("Salus has a bug: the thread that listens to it panicked");
             }
         });
-    old.restore();
+    old.set();
     thread
 }
 
 /// A thread that runs functions of Python, detached. When the process ends, Python unwinds such a thread
 /// to its start; the standard library's threads would catch that, and the C library then aborts the
-/// process.
+/// process. It blocks the signals that the job's threads block and no more: a process that a function
+/// starts inherits that, and could not be stopped if all were blocked.
 pub(crate) fn spawn_for_python(
     start: unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void,
     argument: *mut c_void,
 ) -> io::Result<()> {
-    let old = SignalMask::block_all();
+    let old = USERS_MASK.get().map(SignalMask::set);
     // SAFETY: the attributes are made, used and destroyed here; both kinds of function are called
     // alike, and the C library lets a thread unwind out of its start.
     let failed = unsafe {
@@ -115,7 +117,9 @@ pub(crate) fn spawn_for_python(
         libc::pthread_attr_destroy(&raw mut attributes);
         failed
     };
-    old.restore();
+    if let Some(old) = old {
+        old.set();
+    }
     match failed {
         0 => Ok(()),
         number => Err(io::Error::from_raw_os_error(number)),
@@ -123,8 +127,12 @@ pub(crate) fn spawn_for_python(
 }
 
 /// A `sigset_t`, which is 1024 bits in the C libraries of Linux.
+#[derive(Debug, Clone, Copy)]
 #[repr(C)]
 struct SignalMask([u64; 16]);
+
+/// Of the thread that made the first client.
+static USERS_MASK: OnceLock<SignalMask> = OnceLock::new();
 
 unsafe extern "C" {
     fn pthread_sigmask(how: i32, set: *const SignalMask, old: *mut SignalMask) -> i32;
@@ -133,16 +141,14 @@ unsafe extern "C" {
 const SIG_SETMASK: i32 = 2;
 
 impl SignalMask {
-    fn block_all() -> Self {
+    const ALL: Self = Self([u64::MAX; 16]);
+
+    /// Makes it that of this thread, and returns the one before.
+    fn set(&self) -> Self {
         let mut old = SignalMask([0; 16]);
         // SAFETY: both sets are as long as the C library's.
-        unsafe { pthread_sigmask(SIG_SETMASK, &SignalMask([u64::MAX; 16]), &mut old) };
+        unsafe { pthread_sigmask(SIG_SETMASK, self, &mut old) };
         old
-    }
-
-    fn restore(&self) {
-        // SAFETY: as above.
-        unsafe { pthread_sigmask(SIG_SETMASK, self, std::ptr::null_mut()) };
     }
 }
 

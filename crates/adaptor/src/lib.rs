@@ -63,9 +63,27 @@ pub extern "C" fn GetPjrtApi() -> *const salus_pjrt::sys::PJRT_Api {
 /// once. The runner is callable from any thread for the life of the process.
 #[unsafe(no_mangle)]
 #[expect(unsafe_code, reason = "a symbol that is exported")]
-#[expect(private_interfaces, reason = "C knows the request by its layout")]
+#[expect(private_interfaces, reason = "an opaque pointer to C")]
 pub extern "C" fn salus_set_callback_runner(runner: Option<callbacks::Runner>) {
     callbacks::set_runner(runner);
+}
+
+/// The next call of a runner's channel, or null when there are no more. Answers the call before:
+/// without results if `failed` is a text.
+///
+/// # Safety
+/// `channel` is what the runner was called with, and the runner has not returned; `failed` is null or
+/// has `failed_size` bytes.
+#[unsafe(no_mangle)]
+#[expect(unsafe_code, reason = "a symbol that is exported")]
+#[expect(private_interfaces, reason = "C knows the request by its layout")]
+pub unsafe extern "C" fn salus_next_callback(
+    channel: *mut callbacks::Channel,
+    failed: *const std::ffi::c_char,
+    failed_size: usize,
+) -> *const callbacks::Request {
+    // SAFETY: the caller's promise.
+    unsafe { callbacks::next_call(channel, failed, failed_size) }
 }
 
 /// A panic elsewhere has become an error already; what it left behind is still good to read.

@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::ptr::null_mut;
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{RwLock, RwLockReadGuard};
+use std::sync::{Mutex, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
 
 use play::*;
@@ -26,13 +26,12 @@ use salus_wire::{
 #[repr(C)]
 struct Request {
     callable: *mut c_void,
-    buffers: bool,
+    layout: u64,
     num_operands: usize,
     operands: *const Array,
     num_results: usize,
     results: *const Array,
-    fail: unsafe extern "C" fn(context: *mut c_void, text: *const c_char, size: usize),
-    context: *mut c_void,
+    buffers: bool,
 }
 
 #[repr(C)]
@@ -44,14 +43,20 @@ struct Array {
     bytes: usize,
 }
 
-type Runner = unsafe extern "C-unwind" fn(request: *const Request);
+type Runner = unsafe extern "C-unwind" fn(channel: *mut c_void);
 
 unsafe extern "C" {
     fn salus_set_callback_runner(runner: Option<Runner>);
+    fn salus_next_callback(
+        channel: *mut c_void,
+        failed: *const c_char,
+        failed_size: usize,
+    ) -> *const Request;
 }
 
 /// What a function sees.
 struct Call<'a> {
+    layout: u64,
     buffers: bool,
     operands: &'a [Array],
     results: &'a [Array],
@@ -95,23 +100,31 @@ impl Function {
     }
 }
 
-unsafe extern "C-unwind" fn run(request: *const Request) {
-    // SAFETY: the library's request, whose callable is one of this file's functions; both live.
-    unsafe {
-        let request = &*request;
+unsafe extern "C-unwind" fn run(channel: *mut c_void) {
+    let mut failed = None::<String>;
+    loop {
+        let (text, size) = match &failed {
+            Some(text) => (text.as_ptr().cast(), text.len()),
+            None => (std::ptr::null(), 0),
+        };
+        // SAFETY: the library's channel, and a text that lives.
+        let Some(request) = (unsafe { salus_next_callback(channel, text, size).as_ref() }) else {
+            return;
+        };
         let list = |arrays: *const Array, count| match count {
             0 => &[],
-            count => std::slice::from_raw_parts(arrays, count),
+            // SAFETY: as many as it says.
+            count => unsafe { std::slice::from_raw_parts(arrays, count) },
         };
         let call = Call {
+            layout: request.layout,
             buffers: request.buffers,
             operands: list(request.operands, request.num_operands),
             results: list(request.results, request.num_results),
         };
-        let function = &*request.callable.cast::<Function>();
-        if let Err(text) = (function.0)(&call) {
-            (request.fail)(request.context, text.as_ptr().cast(), text.len());
-        }
+        // SAFETY: one of this file's functions, which live as long as the process.
+        let function = unsafe { &*request.callable.cast::<Function>() };
+        failed = (function.0)(&call).err();
     }
 }
 
@@ -430,7 +443,9 @@ fn a_call_runs_its_function_on_the_channels_memory() {
     let _runner = with_runner();
     let (client, mut service) = Service::open(4, true);
     let (program, _) = compiled(client, &mut service, &calling(0, 1, 0));
+    let seen: &Mutex<Vec<u64>> = Box::leak(Box::default());
     let sums = Function::new(|call| {
+        seen.lock().expect("no panic").push(call.layout);
         let array = &call.operands[0];
         assert_eq!((array.element_type, array.rank, array.bytes), (F32, 1, 16));
         // SAFETY: of this rank.
@@ -451,6 +466,19 @@ fn a_call_runs_its_function_on_the_channels_memory() {
         channel.call(operation, 1, &[1.0, 2.0, 3.0, 4.0]);
         assert_eq!(channel.answered(), Ok(vec![2.0, 4.0, 6.0, 8.0]));
     }
+    // Arrays at the same places have the same number; others have another.
+    let layouts = std::mem::take(&mut *seen.lock().expect("no panic"));
+    assert_eq!(layouts.len(), 3);
+    assert!(layouts.iter().all(|layout| *layout == layouts[0]));
+    channel.send(CallbackCall {
+        operation,
+        callback: 0,
+        buffers: false,
+        operands: vec![vector(128)],
+        results: vec![vector(64)],
+    });
+    channel.answered().expect("it ran");
+    assert_ne!(seen.lock().expect("no panic")[..], layouts[..1]);
     // Another memory takes the place of the first.
     channel.memory = Segment::create(1 << 16, false).expect("memory");
     channel.send_memory();
@@ -588,7 +616,7 @@ fn without_python_a_call_is_an_error() {
 fn held() -> (&'static Function, Receiver<()>, std::sync::mpsc::Sender<()>) {
     let (entered, calls) = channel();
     let (go, gone) = channel();
-    let gone = std::sync::Mutex::new(gone);
+    let gone = Mutex::new(gone);
     let function = Function::new(move |call| {
         entered.send(()).expect("the test listens");
         let gone = gone.lock().expect("no panic");

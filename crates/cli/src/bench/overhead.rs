@@ -74,7 +74,7 @@ impl Run<'_> {
     fn row(&mut self, row: &'static Row) -> Result<Vec<Finding>, Problem> {
         match row.measure {
             Measure::Blocks { key, target } => blocks::measure(self, row, key, target),
-            Measure::Reads { target } => reads::measure(self, row, target),
+            Measure::Reads { target, unit } => reads::measure(self, row, target, unit),
             Measure::Transfers { target } => transfers::measure(self, row, target),
             Measure::WakeUps { steps } => wakeups::measure(self, row, steps),
             Measure::Neighbour { .. }

@@ -2,16 +2,18 @@
 //! socket.
 //!
 //! The bare round trip is a fourth part of every round, measured between this process and an echo.
-//! What a round trip costs depends on what the cores did before it (measurements on virtual
-//! machines differ eightfold), so it is taken under three conditions: after a pause as long as the
-//! step, as a job waits while the device works; after as much work; and in a tight loop. The first
-//! is the one that the target is about.
+//! What a round trip costs depends on what the cores did before it and on whether a second one takes
+//! part (measurements on virtual machines differ eightfold), so it is taken under four conditions:
+//! after a pause as long as the step, as a job waits while the device works, wherever the system
+//! places the two ends; the same with the ends on two cores; after as much work; and in a tight loop.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use salus_daemon::config::Problem;
 use serde_json::{Value, json};
 
@@ -29,7 +31,25 @@ const PING: usize = SIDES;
 /// The mean, not the median of a block: a loop's speed is the mean, and so is what a slow round
 /// trip now and then costs.
 const STEP: &str = "step_us";
-const ROUND_TRIP: &str = "pause_us";
+
+/// Which round trip a target counts in: both come after a pause as long as the step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoundTrip {
+    /// The system chooses cores for the two ends: often the same one, which wakes none.
+    AsPlaced,
+    /// The ends run on two cores, and wake the other's.
+    AcrossCores,
+}
+
+impl RoundTrip {
+    fn key(self) -> &'static str {
+        match self {
+            Self::AsPlaced => "pause_us",
+            Self::AcrossCores => "apart_us",
+        }
+    }
+}
+
 /// An echo that does not answer within this never will.
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
@@ -37,6 +57,7 @@ pub(super) fn measure(
     run: &mut Run<'_>,
     row: &'static Row,
     target: f64,
+    unit: RoundTrip,
 ) -> Result<Vec<Finding>, Problem> {
     let (block, count) = (run.pace.block(), run.pace.rounds(row));
     let warm = run.pace.warm();
@@ -62,12 +83,15 @@ pub(super) fn measure(
     )?;
     sides.drop_row(row.name)?;
     let reference = run.reference;
-    Ok(vec![finding(row, target, reference, &rounds, &prepared)?])
+    Ok(vec![finding(
+        row, target, unit, reference, &rounds, &prepared,
+    )?])
 }
 
 fn finding(
     row: &'static Row,
     target: f64,
+    unit: RoundTrip,
     reference: Reference,
     rounds: &Rounds,
     prepared: &Value,
@@ -77,7 +101,7 @@ fn finding(
         Ok(one.iter().zip(&direct).map(|(a, b)| a - b).collect())
     };
     let (added, floor) = (differences(SALUS)?, differences(AGAIN)?);
-    let trips = rounds.column(PING, ROUND_TRIP)?;
+    let trips = rounds.column(PING, unit.key())?;
     let in_trips = estimate(trips.len(), |draw| {
         let middle = |column: &[f64]| median(draw.iter().map(|&i| column[i]));
         (middle(&added) - middle(&floor)) / middle(&trips)
@@ -88,6 +112,8 @@ fn finding(
     let other =
         |key: &str| -> Result<f64, Problem> { Ok(median(rounds.column(PING, key)?.into_iter())) };
     let (tight_us, busy_us) = (other("tight_us")?, other("busy_us")?);
+    let pause_us = other(RoundTrip::AsPlaced.key())?;
+    let apart_us = other(RoundTrip::AcrossCores.key())?;
     let name = reference.name();
     let mut names = NAMES.to_vec();
     names.push("round_trip");
@@ -98,14 +124,16 @@ fn finding(
         verdict: Verdict::at_most(in_trips, target).unless_busy(rounds.busy()),
         detail: format!(
             "{name} {}, Salus {}, which adds {} (p15–p85 {:.0}–{:.0}), {name}/{name} {}; \
-             round trip {} after a pause as long, {} after as much work, {} in a tight loop; {}",
+             round trip {} after a pause as long, {} across two cores, {} after as much work, {} in \
+             a tight loop; {}",
             microseconds(direct_us),
             microseconds(salus_us),
             microseconds(added.median),
             added.p15,
             added.p85,
             microseconds(floor.median),
-            microseconds(trip.median),
+            microseconds(pause_us),
+            microseconds(apart_us),
             microseconds(busy_us),
             microseconds(tight_us),
             rounds.remark(),
@@ -119,7 +147,9 @@ fn finding(
             "salus_added_us": added.json(),
             "direct_added_us": floor.json(),
             "round_trip_us": {
-                "pause": trip.json(),
+                "counted": trip.json(),
+                "pause": pause_us,
+                "apart": apart_us,
                 "busy": busy_us,
                 "tight": tight_us,
             },
@@ -145,12 +175,17 @@ impl Echo {
         started.map_err(|e| Problem::new(format!("the echo cannot be started: {e}")))
     }
 
-    /// Half of `time` for pings with pauses, a quarter each for the other conditions.
+    /// Half of `time` for pings with pauses, and a quarter more across cores; a quarter each for the
+    /// other conditions.
     fn block(&mut self, time: Duration, step: Duration) -> Result<Value, Problem> {
         let mut measure = || -> io::Result<Value> {
             // Untimed: the echo's first answer after a long sleep is no example.
             self.pings(time / 10, || {})?;
             let pause = self.pings(time / 2, || std::thread::sleep(step))?;
+            let apart = self.across_cores(|echo| {
+                echo.pings(time / 10, || {})?;
+                echo.pings(time / 4, || std::thread::sleep(step))
+            })?;
             let busy = self.pings(time / 4, || {
                 let begin = Instant::now();
                 while begin.elapsed() < step {
@@ -159,7 +194,8 @@ impl Echo {
             })?;
             let tight = self.pings(time / 4, || {})?;
             Ok(json!({
-                ROUND_TRIP: mean(&pause),
+                (RoundTrip::AsPlaced.key()): mean(&pause),
+                (RoundTrip::AcrossCores.key()): mean(&apart),
                 "pause_median_us": median(pause.iter().copied()),
                 "busy_us": mean(&busy),
                 "tight_us": mean(&tight),
@@ -167,6 +203,26 @@ impl Echo {
             }))
         };
         measure().map_err(|e| Problem::new(format!("the echo does not answer: {e}")))
+    }
+
+    /// Runs something with the echo and this thread on two cores, if there are two.
+    fn across_cores<T>(&mut self, body: impl FnOnce(&mut Self) -> io::Result<T>) -> io::Result<T> {
+        let echo = Pid::from_child(&self.child);
+        let allowed = sched_getaffinity(None)?;
+        let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+        if let (Some(one), Some(other)) = (cores.next(), cores.next()) {
+            let only = |core| {
+                let mut set = CpuSet::new();
+                set.set(core);
+                set
+            };
+            sched_setaffinity(None, &only(one))?;
+            sched_setaffinity(Some(echo), &only(other))?;
+        }
+        let outcome = body(self);
+        sched_setaffinity(None, &allowed)?;
+        sched_setaffinity(Some(echo), &allowed)?;
+        outcome
     }
 
     /// Round trips in µs, each after whatever comes `between`.

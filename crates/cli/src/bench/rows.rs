@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use salus_daemon::config::Problem;
 
+use super::reads::RoundTrip;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Row {
     pub(super) name: &'static str,
@@ -21,7 +23,7 @@ pub(super) enum Measure {
     /// A time that the sides' blocks report under `key`, as a ratio.
     Blocks { key: &'static str, target: f64 },
     /// Time added to a step, in round trips of a socket.
-    Reads { target: f64 },
+    Reads { target: f64, unit: RoundTrip },
     /// A large array each way, in plain copies of that size.
     Transfers { target: f64 },
     /// A training step beside a job that calls back.
@@ -107,13 +109,19 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "read_100us",
         what: "result read each step, 0.1 ms: added time in socket round trips",
-        measure: Measure::Reads { target: 1.5 },
+        measure: Measure::Reads {
+            target: 1.5,
+            unit: RoundTrip::AsPlaced,
+        },
         rounds: 40,
     },
     Row {
         name: "read_1ms",
         what: "result read each step, 1 ms: added time in socket round trips",
-        measure: Measure::Reads { target: 1.5 },
+        measure: Measure::Reads {
+            target: 1.5,
+            unit: RoundTrip::AsPlaced,
+        },
         rounds: 60,
     },
     Row {

@@ -4,6 +4,7 @@ Every number that is printed is exact, so that the text is the same on every bac
 """
 
 import functools
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -199,6 +200,18 @@ log.clear()
 jax.jit(lambda x: io_callback(lambda x: log.append(int(x)), None, x, ordered=True))(4)
 jax.effects_barrier()
 print("io_nothing_log", log, flush=True)
+
+
+# A process that a function starts can be stopped like any other.
+def blocked_signals(x):
+    status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True).stdout
+    log.extend(line for line in status.splitlines() if line.startswith("SigBlk"))
+
+
+log.clear()
+jax.jit(lambda x: io_callback(blocked_signals, None, x, ordered=True))(4)
+jax.effects_barrier()
+print("child", *log, flush=True)
 
 # ---------------------------------------------------------------- errors
 
