@@ -6,8 +6,10 @@
 //! any time, so they are copied before they are judged.
 #![expect(unsafe_code, reason = "the one module that maps shared memory")]
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -36,8 +38,7 @@ impl Segment {
     /// A new segment. `populate` touches its pages now, because the first touch of a page costs
     /// eight times a warm copy.
     pub fn create(bytes: u64, populate: bool) -> io::Result<Self> {
-        let descriptor =
-            rustix::fs::memfd_create(c"salus", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let descriptor = memfd()?;
         rustix::fs::ftruncate(&descriptor, bytes.max(1))?;
         rustix::fs::fcntl_add_seals(
             &descriptor,
@@ -161,20 +162,34 @@ impl AsFd for Segment {
     }
 }
 
-/// Bytes in a memfd of their own, to be sent with a frame that names their length.
+/// Bytes in a memfd of their own, to be sent with a frame that names their length. Nobody can change
+/// them any more, so the same one may be sent to many.
 pub fn blob(data: &[u8]) -> io::Result<OwnedFd> {
-    let segment = Segment::create(data.len() as u64, false)?;
-    segment.copy_in(0, data);
-    segment.descriptor.try_clone()
+    let mut file = File::from(memfd()?);
+    file.write_all(data)?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&file, seals)?;
+    Ok(file.into())
 }
 
 /// A copy of the bytes that [`blob`] was given.
 pub fn open_blob(descriptor: OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
-    if bytes == 0 {
-        return Ok(Vec::new());
+    // Only memfds have seals, and reading one never waits.
+    rustix::fs::fcntl_get_seals(&descriptor)
+        .map_err(|e| io::Error::other(format!("a blob is not a memfd ({e})")))?;
+    let file = File::from(descriptor);
+    let there = file.metadata()?.len();
+    if there < bytes {
+        return Err(io::Error::other(format!(
+            "a blob of {bytes} bytes is announced and its descriptor has {there}"
+        )));
     }
-    let segment = Segment::open(descriptor, bytes)?;
-    segment
-        .copy_out(0, bytes)
-        .ok_or_else(|| io::Error::other("shorter than announced"))
+    let mut data = vec![0; usize::try_from(bytes).map_err(io::Error::other)?];
+    file.read_exact_at(&mut data, 0)?;
+    Ok(data)
+}
+
+fn memfd() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    Ok(rustix::fs::memfd_create(c"salus", flags)?)
 }

@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 use salus_wire::{DecodeError, Header, Message, decode_body, encode_frame, limits};
@@ -24,6 +24,7 @@ const READ_BYTES: usize = 64 << 10;
 pub struct Received<M> {
     pub sequence: u64,
     pub message: M,
+    /// `None` also where one was announced and this process had no place for it any more.
     pub descriptor: Option<OwnedFd>,
 }
 
@@ -35,7 +36,8 @@ pub struct Inbox {
     /// Where the bytes not yet taken begin and end.
     start: usize,
     end: usize,
-    descriptors: VecDeque<OwnedFd>,
+    /// In the order of their frames; `None` is one that was lost on arrival.
+    descriptors: VecDeque<Option<OwnedFd>>,
 }
 
 impl Inbox {
@@ -66,18 +68,22 @@ impl Inbox {
         if !wait {
             flags |= RecvFlags::DONTWAIT;
         }
-        let n = loop {
+        let (n, returned) = loop {
             let mut into = [IoSliceMut::new(&mut self.bytes[self.end..])];
             match rustix::net::recvmsg(&socket, &mut into, &mut control, flags) {
-                Ok(received) => break received.bytes,
+                Ok(received) => break (received.bytes, received.flags),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
         };
         for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-                self.descriptors.extend(descriptors);
+                self.descriptors.extend(descriptors.map(Some));
             }
+        }
+        if returned.contains(ReturnFlags::CTRUNC) {
+            // The process has no descriptor left. The frame must not be given the next one's.
+            self.descriptors.push_back(None);
         }
         if self.descriptors.len() > DESCRIPTORS_WAITING {
             return Err(io::Error::other(format!(
@@ -101,9 +107,9 @@ impl Inbox {
         let message = decode_body(header.kind, body)?;
         let descriptor = match header.descriptors {
             0 => None,
-            1 => Some(self.descriptors.pop_front().ok_or_else(|| {
+            1 => self.descriptors.pop_front().ok_or_else(|| {
                 DecodeError("a frame announces a descriptor and none came with it".into())
-            })?),
+            })?,
             n => {
                 return Err(DecodeError(format!(
                     "a frame announces {n} descriptors, 1 is the limit"

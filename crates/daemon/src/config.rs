@@ -51,6 +51,10 @@ pub struct HostSettings {
     pub user_bytes_max: Option<u64>,
     /// How long a callback of a job may take.
     pub callback_seconds: u64,
+    /// How long a compilation may take.
+    pub compile_seconds: u64,
+    /// What a compiler may take of the machine's memory. `None`: half of it.
+    pub compile_bytes_max: Option<u64>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
     pub cache_memory_programs: u32,
@@ -143,6 +147,8 @@ pub struct Config {
     pub session_bytes_max: Option<u64>,
     pub user_bytes_max: Option<u64>,
     pub callback_seconds: u64,
+    pub compile_seconds: u64,
+    pub compile_bytes_max: Option<u64>,
     pub plugin_options: BTreeMap<String, PluginOption>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
@@ -189,6 +195,8 @@ const COMPILERS_DEFAULT_MAX: usize = 4;
 /// Some thousands of programs of a few hundred kB.
 /// Long enough for somebody who looks at `jax.debug.breakpoint`; others do not wait for it.
 const CALLBACK_SECONDS: u64 = 3600;
+/// The largest models compile in minutes on a core that others use, too.
+const COMPILE_SECONDS: u64 = 1800;
 const CACHE_DISK_BYTES: u64 = 2 << 30;
 /// Compiled programs kept in memory for the next job; the bytes bound the few large ones.
 const CACHE_MEMORY_PROGRAMS: u32 = 4096;
@@ -213,6 +221,8 @@ impl Config {
             session_bytes_max: None,
             user_bytes_max: None,
             callback_seconds: CALLBACK_SECONDS,
+            compile_seconds: COMPILE_SECONDS,
+            compile_bytes_max: None,
             plugin_options: BTreeMap::new(),
             cache_dir: absolute(&places.default_cache_dir()),
             cache_disk_bytes: CACHE_DISK_BYTES,
@@ -301,6 +311,9 @@ impl Config {
                 &mut config.callback_seconds,
                 callback.map(i64::unsigned_abs),
             );
+            let compile = limits.number("compile_seconds", 1..=i64::from(u32::MAX))?;
+            set(&mut config.compile_seconds, compile.map(i64::unsigned_abs));
+            config.compile_bytes_max = limits.bytes("compile_memory")?;
         }
         if let Some(cache) = root.section("cache")? {
             set(&mut config.cache_dir, cache.path("directory")?);
@@ -332,6 +345,8 @@ impl Config {
             session_bytes_max: self.session_bytes_max,
             user_bytes_max: self.user_bytes_max,
             callback_seconds: self.callback_seconds,
+            compile_seconds: self.compile_seconds,
+            compile_bytes_max: self.compile_bytes_max,
             cache_dir: self.cache_dir.clone(),
             cache_disk_bytes: self.cache_disk_bytes,
             cache_memory_programs: self.cache_memory_programs,

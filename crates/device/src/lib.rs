@@ -28,6 +28,7 @@ mod scripted;
 mod signature;
 mod targets;
 mod transfer;
+mod vet;
 
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
 pub use element::{host_bytes, is_sub_byte, is_taken_for};

@@ -6,7 +6,12 @@ pub fn available_bytes() -> Option<u64> {
     available(&|path| std::fs::read_to_string(path).ok())
 }
 
-/// What of it a device gets whose memory is the machine's own, where nobody says. The rest is for pages
+/// What the machine has, in use or not. `None` if the kernel does not say.
+pub fn total_bytes() -> Option<u64> {
+    meminfo_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
+}
+
+/// What of the free memory a device gets whose memory is the machine's own, where nobody says. The rest is for pages
 /// and for the machine: the jobs' own processes, the service, and whatever else runs there.
 pub(crate) fn device_bytes(available: u64) -> u64 {
     available / 4 * 3

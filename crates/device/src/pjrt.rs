@@ -21,11 +21,14 @@ use salus_pjrt::{Buffer, Client, Launch, LoadedExecutable, Plugin};
 
 use crate::callbacks::{self, CallingProgram, Home, Sites};
 use crate::element::is_token;
-use crate::failure::{INVALID_ARGUMENT, NOT_FOUND, error, optional, vendor, vendor_values};
+use crate::failure::{
+    INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, error, optional, vendor, vendor_values,
+};
 use crate::transfer::Transfers;
+use crate::vet::{self, Verdict};
 use crate::{
     Callbacks, Compiled, Description, Device, Done, Error, HostMemory, HostTarget, Lent, MemoryUse,
-    ReadForm, Shape, Source, Value, describe, linalg, signature,
+    ReadForm, Shape, Signature, Source, Value, describe, linalg, signature,
 };
 
 /// Which plugin, and how to open it.
@@ -129,6 +132,62 @@ impl PjrtDevice {
         })
     }
 
+    fn compile_unjudged(
+        &self,
+        source: &Source<'_>,
+    ) -> Result<(salus_pjrt::Executable, salus_pjrt::Program), Error> {
+        let loaded = self
+            .client
+            .compile(source.format, source.code, source.options)
+            .map_err(vendor)?;
+        let executable = loaded.executable().map_err(vendor)?;
+        let program = signature::optimized_program(&executable)?;
+        Ok((executable, program))
+    }
+
+    /// Compiles a program again whose sorts must be stable, from what the vendor has made of it.
+    fn compile_stable(
+        &self,
+        source: &Source<'_>,
+        unstable: &salus_pjrt::Executable,
+        program: salus_pjrt::Program,
+    ) -> Result<(salus_pjrt::Executable, salus_pjrt::Program), Error> {
+        let refused = |why: &str| {
+            error(
+                UNIMPLEMENTED,
+                format!(
+                    "the program sorts unstably, which Salus could not make stable: {why}\n\nhint: \
+                     ask for a stable sort, such as `jnp.sort(x, stable=True)`"
+                ),
+            )
+        };
+        let code = vet::with_stable_sorts(&program.format, &program.code);
+        let code = code.map_err(|_| refused("its optimized form cannot be read"))?;
+        let (stable, optimized) = self.compile_unjudged(&Source {
+            format: "hlo",
+            code: &code,
+            options: source.options,
+        })?;
+        if vet::judge(&optimized.format, &optimized.code)? != Verdict::Run {
+            return Err(refused("the vendor has made it unstable again"));
+        }
+        // The job knows the program by what it was before.
+        let before = signature::of(unstable, program, &self.description)?;
+        let after = signature::of(&stable, optimized.clone(), &self.description)?;
+        let boundary = |one: &Signature| {
+            let outputs: Vec<_> = one
+                .outputs
+                .iter()
+                .map(|o| (o.shape.clone(), o.aliases))
+                .collect();
+            (one.parameters.clone(), outputs, one.donated.clone())
+        };
+        if boundary(&before) != boundary(&after) {
+            return Err(refused("its parameters or results have other layouts then"));
+        }
+        Ok((stable, optimized))
+    }
+
     fn memory(&self, number: u32) -> Result<&salus_pjrt::Memory, Error> {
         self.memories.get(number as usize).ok_or_else(|| {
             let have = self.memories.len();
@@ -205,14 +264,14 @@ impl Device for PjrtDevice {
     }
 
     fn compile(&self, source: &Source<'_>) -> Result<Compiled, Error> {
-        let loaded = self
-            .client
-            .compile(source.format, source.code, source.options)
-            .map_err(vendor)?;
-        let executable = loaded.executable().map_err(vendor)?;
+        let (executable, program) = self.compile_unjudged(source)?;
+        let (executable, program) = match vet::judge(&program.format, &program.code)? {
+            Verdict::Run => (executable, program),
+            Verdict::SortsUnstably => self.compile_stable(source, &executable, program)?,
+        };
         let serialized = optional(executable.serialize())?.ok_or_else(|| {
             error(
-                crate::failure::UNIMPLEMENTED,
+                UNIMPLEMENTED,
                 format!(
                     "the plugin {} cannot serialize programs, and Salus compiles in another \
                      process than it runs in",
@@ -222,7 +281,7 @@ impl Device for PjrtDevice {
         })?;
         Ok(Compiled {
             executable: serialized,
-            signature: signature::of(&executable, &self.description)?,
+            signature: signature::of(&executable, program, &self.description)?,
         })
     }
 

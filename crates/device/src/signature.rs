@@ -2,25 +2,33 @@
 
 use std::collections::BTreeSet;
 
-use salus_pjrt::Executable;
+use salus_pjrt::{Executable, Program};
 
 use crate::failure::{INTERNAL, UNIMPLEMENTED, error, optional, values, vendor};
 use crate::hlo::{self, HOST_MEMORY_SPACE, Module};
 use crate::layout;
 use crate::{Description, Error, MemoryStats, Output, Signature};
 
-/// All that a job may ask of `executable`.
-///
-/// Shapes and aliases come from the optimized program; where PJRT answers by itself as well, both
-/// must agree, because launches are checked against this and nothing else.
-pub(crate) fn of(executable: &Executable, device: &Description) -> Result<Signature, Error> {
-    let program = optional(executable.optimized_program())?.ok_or_else(|| {
+/// The program as the vendor runs it.
+pub(crate) fn optimized_program(executable: &Executable) -> Result<Program, Error> {
+    optional(executable.optimized_program())?.ok_or_else(|| {
         error(
             UNIMPLEMENTED,
             "the vendor's plugin does not show optimized programs, so Salus cannot know a \
              program's parameters; use a plugin that implements PJRT_Executable_OptimizedProgram",
         )
-    })?;
+    })
+}
+
+/// All that a job may ask of `executable`, whose optimized program is `program`.
+///
+/// Shapes and aliases come from the optimized program; where PJRT answers by itself as well, both
+/// must agree, because launches are checked against this and nothing else.
+pub(crate) fn of(
+    executable: &Executable,
+    program: Program,
+    device: &Description,
+) -> Result<Signature, Error> {
     let module = match program.format.as_str() {
         "hlo_with_config" => hlo::module_with_config(&program.code),
         "hlo" => hlo::module(&program.code),

@@ -239,3 +239,113 @@ fn arrays_without_elements_need_no_address() {
     assert_eq!(device.array_bytes(&array), 0);
     assert_eq!(read(&device, &array, &empty), [0u8; 0]);
 }
+
+// ---------------------------------------------------------------- programs that must not run
+
+fn refused(code: &str) -> salus_device::Error {
+    let device = Pjrt.open(1);
+    let source = Source {
+        format: "mlir",
+        code: code.as_bytes(),
+        options: &rebuilt(JAX),
+    };
+    match device.compile(&source) {
+        Ok(_) => panic!("it was compiled:\n{code}"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn sizes_known_at_run_time_are_refused() {
+    let code = "module { func.func @main(%a: tensor<1024xi32>, %n: tensor<i32>)
+        -> tensor<?xi32, #stablehlo.bounds<1024>> {
+        %0 = stablehlo.set_dimension_size %a, %n, dim = 0
+          : (tensor<1024xi32>, tensor<i32>) -> tensor<?xi32, #stablehlo.bounds<1024>>
+        return %0 : tensor<?xi32, #stablehlo.bounds<1024>> } }";
+    let error = refused(code);
+    assert!(error.message.contains("known only when it runs"), "{error}");
+    assert!(error.message.contains("\n\nhint: "), "{error}");
+}
+
+#[test]
+fn infeeds_and_outfeeds_are_refused() {
+    let infeed = "module { func.func @main() -> tensor<4xf32> {
+        %t = stablehlo.create_token : !stablehlo.token
+        %0:2 = \"stablehlo.infeed\"(%t) {infeed_config = \"\", layout = [[0]]}
+          : (!stablehlo.token) -> (tensor<4xf32>, !stablehlo.token)
+        return %0#0 : tensor<4xf32> } }";
+    let outfeed = "module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+        %t = stablehlo.create_token : !stablehlo.token
+        %0 = \"stablehlo.outfeed\"(%a, %t) {outfeed_config = \"\"}
+          : (tensor<4xf32>, !stablehlo.token) -> !stablehlo.token
+        return %a : tensor<4xf32> } }";
+    for (code, what) in [(infeed, "is an infeed"), (outfeed, "is an outfeed")] {
+        let error = refused(code);
+        assert!(error.message.contains(what), "{error}");
+        assert!(error.message.contains("would wait for ever"), "{error}");
+    }
+}
+
+#[test]
+fn absent_replicas_are_refused() {
+    let permute = "module { func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
+        %0 = \"stablehlo.collective_permute\"(%a) {
+          source_target_pairs = dense<[[1, 0]]> : tensor<1x2xi64>}
+          : (tensor<4xf32>) -> tensor<4xf32>
+        return %0 : tensor<4xf32> } }";
+    let error = refused(permute);
+    assert!(error.message.contains("names replica 1"), "{error}");
+}
+
+/// Sorts keys with a comparator that is no order, beside numbers that are moved with them.
+fn sort(compare: &str) -> String {
+    format!(
+        "module {{ func.func @main(%k: tensor<4096xi32>, %v: tensor<4096xi32>)
+            -> (tensor<4096xi32>, tensor<4096xi32>) {{
+            %0:2 = \"stablehlo.sort\"(%k, %v) ({{
+              ^bb0(%a: tensor<i32>, %b: tensor<i32>, %c: tensor<i32>, %d: tensor<i32>):
+                {compare}
+                stablehlo.return %r : tensor<i1>
+            }}) {{dimension = 0 : i64, is_stable = false}}
+              : (tensor<4096xi32>, tensor<4096xi32>) -> (tensor<4096xi32>, tensor<4096xi32>)
+            return %0#0, %0#1 : tensor<4096xi32>, tensor<4096xi32> }} }}"
+    )
+}
+
+#[test]
+fn a_sort_stays_in_its_array_whatever_its_comparator_says() {
+    let device = Pjrt.open(1);
+    let less = "%r = stablehlo.compare LT, %a, %b : (tensor<i32>, tensor<i32>) -> tensor<i1>";
+    let not_greater = less.replace("LT", "LE");
+    let always = "%r = stablehlo.constant dense<true> : tensor<i1>";
+    let keys: Vec<i32> = (0..4096).map(|n| n * 7919 % 16).collect();
+    let values: Vec<i32> = (0..4096).collect();
+    for compare in [less, &not_greater, always] {
+        let compiled = compile(&device, &sort(compare), &rebuilt(JAX));
+        let program = device.load(&compiled).expect("it can be loaded");
+        let list = shape(S32, &[4096]);
+        let arrays = [&keys, &values].map(|ints| {
+            let bytes: Vec<u8> = ints.iter().flat_map(|n| n.to_le_bytes()).collect();
+            upload(&device, &list, &bytes)
+        });
+        let (outputs, _) = launch(&device, &program, &arrays.iter().collect::<Vec<_>>());
+        let outputs: Vec<Vec<i32>> = outputs
+            .iter()
+            .map(|output| {
+                let bytes = read(&device, output, &list);
+                let ints = bytes.chunks_exact(4);
+                ints.map(|four| i32::from_le_bytes(four.try_into().expect("four")))
+                    .collect()
+            })
+            .collect();
+        // Each key is still with its number, and nothing came in from outside.
+        let mut pairs: Vec<(i32, i32)> =
+            outputs[1].iter().copied().zip(outputs[0].clone()).collect();
+        pairs.sort_unstable();
+        let expected: Vec<(i32, i32)> = values.iter().copied().zip(keys.clone()).collect();
+        assert_eq!(pairs, expected, "{compare}");
+        if compare == less {
+            assert!(outputs[0].is_sorted(), "{:?}", outputs[0]);
+        }
+    }
+}

@@ -1,6 +1,7 @@
 //! Executables: what a compiler made, what can be asked of it, and launching it.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::api::{Api, Padded, bytes, list, text};
 use crate::sys::*;
@@ -11,6 +12,8 @@ use crate::{Buffer, Client, Device, Error, Event, ExecuteContext, Value};
 pub struct Executable {
     client: Client,
     raw: NonNull<PJRT_Executable>,
+    /// The vendors' are parts of it: the CPU plugin's is gone with it.
+    _loaded: Arc<Loaded>,
 }
 
 // SAFETY: PJRT executables may be used by any thread.
@@ -19,15 +22,17 @@ unsafe impl Send for Executable {}
 unsafe impl Sync for Executable {}
 
 /// A compiled program as a thing to launch. It may be dropped while launches are running.
-pub struct LoadedExecutable {
+pub struct LoadedExecutable(Arc<Loaded>);
+
+struct Loaded {
     client: Client,
     raw: NonNull<PJRT_LoadedExecutable>,
 }
 
 // SAFETY: PJRT executables may be used by any thread.
-unsafe impl Send for LoadedExecutable {}
+unsafe impl Send for Loaded {}
 // SAFETY: as above.
-unsafe impl Sync for LoadedExecutable {}
+unsafe impl Sync for Loaded {}
 
 /// A program's text in some format.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,16 +77,16 @@ impl LoadedExecutable {
     ) -> Result<LoadedExecutable, Error> {
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::internal("the vendor's plugin returned a null executable"))?;
-        Ok(LoadedExecutable { client, raw })
+        Ok(LoadedExecutable(Arc::new(Loaded { client, raw })))
     }
 
     pub fn executable(&self) -> Result<Executable, Error> {
         let mut args = Padded::<PJRT_LoadedExecutable_GetExecutable_Args>::new();
-        args.loaded_executable = self.raw.as_ptr();
+        args.loaded_executable = self.0.raw.as_ptr();
         // SAFETY: a live executable; what comes back is owned by the caller.
         unsafe {
             call!(
-                self.client.api(),
+                self.0.client.api(),
                 PJRT_LoadedExecutable_GetExecutable,
                 &mut args
             )?;
@@ -89,8 +94,9 @@ impl LoadedExecutable {
         let raw = NonNull::new(args.executable)
             .ok_or_else(|| Error::internal("the vendor's plugin returned a null executable"))?;
         Ok(Executable {
-            client: self.client.clone(),
+            client: self.0.client.clone(),
             raw,
+            _loaded: Arc::clone(&self.0),
         })
     }
 
@@ -118,7 +124,7 @@ impl LoadedExecutable {
         options.num_non_donatable_input_indices = launch.keep.len();
 
         let mut args = Padded::<PJRT_LoadedExecutable_Execute_Args>::new();
-        args.executable = self.raw.as_ptr();
+        args.executable = self.0.raw.as_ptr();
         args.options = options.as_mut_ptr();
         args.argument_lists = &raw const argument_list;
         args.num_devices = 1;
@@ -129,17 +135,21 @@ impl LoadedExecutable {
         // SAFETY: everything is live; lists live during the call and are as long as said, which
         // for the outputs is the caller's promise. Outputs and event are owned by the caller.
         unsafe {
-            call!(self.client.api(), PJRT_LoadedExecutable_Execute, &mut args)?;
+            call!(
+                self.0.client.api(),
+                PJRT_LoadedExecutable_Execute,
+                &mut args
+            )?;
             let outputs = outputs
                 .into_iter()
-                .map(|raw| Buffer::new(self.client.clone(), raw))
+                .map(|raw| Buffer::new(self.0.client.clone(), raw))
                 .collect::<Result<_, _>>()?;
-            Ok((outputs, Event::new(self.client.api(), complete)?))
+            Ok((outputs, Event::new(self.0.client.api(), complete)?))
         }
     }
 }
 
-impl Drop for LoadedExecutable {
+impl Drop for Loaded {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_LoadedExecutable_Destroy_Args>::new();
         args.executable = self.raw.as_ptr();

@@ -28,6 +28,7 @@ wire_enum! {
         4 = CompilerWanted,
         5 = SessionClosed,
         6 = Traced,
+        7 = CompilerUnwanted,
     }
 }
 
@@ -84,6 +85,9 @@ wire_struct! {
 
     /// The device host has programs to compile and wants one more compiler.
     CompilerWanted { count: u32 }
+
+    /// What this compiler does is of no use to anybody: it is to end.
+    CompilerUnwanted { compiler: u64 }
 
     /// A session ended, whoever ended it; the supervisor counts those that are open.
     SessionClosed { session: u64 }

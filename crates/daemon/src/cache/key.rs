@@ -49,7 +49,7 @@ impl Key {
         };
         let mut hash = Sha256::new();
         for part in [
-            b"salus program 3".as_slice(),
+            b"salus program 4".as_slice(),
             &platform.0,
             format.as_bytes(),
             options,

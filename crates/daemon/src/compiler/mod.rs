@@ -10,8 +10,9 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use salus_channel::{Inbox, Received, blob, open_blob, send_all};
-use salus_device::{Device, Source};
+use salus_device::{Device, Source, machine};
 use salus_wire::{
     CompileError, CompileRequest, CompileResult, Error, FromCompiler, StoredProgram, ToCompiler,
     Wire, limits,
@@ -25,6 +26,7 @@ use crate::opened::{Opened, open};
 pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
     // Before the plugin starts its threads, which inherit it.
     lower_priority();
+    limit_memory(settings.compile_bytes_max);
     let result = match open(settings) {
         Ok(Opened::Pjrt(device)) => serve(&device, &control),
         Ok(Opened::Scripted(device)) => serve(&device, &control),
@@ -108,4 +110,16 @@ fn compile<D: Device>(device: &D, request: &CompileRequest, code: &[u8]) -> Resu
 /// job would wait minutes for its first step.
 fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, 5);
+}
+
+/// A program that takes more ends its own compilation, before the machine has nothing left for others.
+fn limit_memory(asked: Option<u64>) {
+    let Some(bytes) = asked.or_else(|| Some(machine::total_bytes()? / 2)) else {
+        return;
+    };
+    let limit = Rlimit {
+        current: Some(bytes),
+        maximum: Some(bytes),
+    };
+    let _ = setrlimit(Resource::Data, limit);
 }

@@ -44,7 +44,13 @@ const KEYS: &[(&str, &[&str])] = &[
     ("scheduling", &["policy"]),
     (
         "limits",
-        &["memory_per_session", "memory_per_user", "callback_seconds"],
+        &[
+            "memory_per_session",
+            "memory_per_user",
+            "callback_seconds",
+            "compile_seconds",
+            "compile_memory",
+        ],
     ),
     ("cache", &["directory", "disk", "memory", "memory_programs"]),
     ("compilers", &["count"]),

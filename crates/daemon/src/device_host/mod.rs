@@ -39,7 +39,9 @@ use std::sync::{Arc, Mutex};
 
 use salus_channel::{Inbox, Outbox, Received};
 use salus_device::Device;
-use salus_wire::{AskTrace, Error, Failed, FromHost, Reported, ToHost, Traced, Up, Wire};
+use salus_wire::{
+    AskTrace, Error, Failed, FromHost, Reported, SessionClosed, ToHost, Traced, Up, Wire,
+};
 
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
@@ -165,7 +167,11 @@ fn end_at_a_panic() {
 fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor) -> ExitCode {
     let description = device.description().clone();
     let device = Arc::new(device);
-    let compilers = Arc::new(Compilers::new(supervisor.clone(), settings.compilers));
+    let compilers = Arc::new(Compilers::new(
+        supervisor.clone(),
+        settings.compilers,
+        std::time::Duration::from_secs(settings.compile_seconds),
+    ));
     let programs = Programs::start(
         Arc::clone(&device),
         Platform::of(&description),
@@ -259,8 +265,18 @@ fn handle<D: Device>(
             compilers.joined(joined.compiler, descriptor.into());
         }
         (ToHost::CompilerEnded(ended), _) => compilers.ended(ended.compiler, ended.how),
-        (ToHost::Adopt(_) | ToHost::CompilerJoined(_), None) => {
-            log::error("the supervisor sent a socket without its descriptor");
+        // The job sees the end of its connection.
+        (ToHost::Adopt(adopt), None) => {
+            let session = adopt.session;
+            log::error(format_args!(
+                "session {session} is not opened: no descriptor is left for its connection; a higher \
+                 limit of open files (`ulimit -n`) allows more jobs"
+            ));
+            supervisor.send(SessionClosed { session });
+        }
+        (ToHost::CompilerJoined(joined), None) => {
+            let how = "no descriptor was left for its connection";
+            compilers.ended(joined.compiler, how.into());
         }
     }
 }

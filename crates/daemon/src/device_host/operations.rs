@@ -8,11 +8,12 @@
 //! plugin, which itself checks only sizes.
 
 use std::collections::{HashMap, VecDeque};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex};
 
-use salus_channel::{Received, Segment};
+use salus_channel::{Mapping, Received, Segment};
 use salus_device::{Device, HostMemory, Shape, host_bytes};
 use salus_engine::Event;
 use salus_wire::{
@@ -52,7 +53,9 @@ pub(super) struct Operations<D: Device> {
     /// Filled by the threads that compile.
     programs: Arc<Mutex<HashMap<u64, Arc<Program<D>>>>>,
     compiling: Arc<AtomicUsize>,
-    segments: HashMap<u32, Arc<Segment>>,
+    segments: HashMap<u32, Arc<Mapped>>,
+    /// Held by each mapping that lives, announced or not.
+    mapped: Arc<()>,
     /// The program of the last launch, as long as nothing is known of earlier runs.
     pub(super) unknown: Option<salus_engine::Program>,
     /// Donated arguments of launches that run: dropping one would block until its launch ends.
@@ -60,10 +63,45 @@ pub(super) struct Operations<D: Device> {
     pub(super) profiles: Allowance,
 }
 
+/// Why no more is heard of a job.
+pub(super) enum Breach {
+    /// The other side is not our library, or has a bug.
+    Protocol(String),
+    /// It has as much as one may have.
+    Limit(String),
+}
+
+impl From<String> for Breach {
+    fn from(how: String) -> Self {
+        Self::Protocol(how)
+    }
+}
+
+impl From<&str> for Breach {
+    fn from(how: &str) -> Self {
+        Self::Protocol(how.to_owned())
+    }
+}
+
+/// The memory of a segment. Arrays keep it after the job has taken the segment back, so what is
+/// counted is what is mapped.
+pub(super) struct Mapped {
+    memory: Mapping,
+    _counted: Arc<()>,
+}
+
+impl std::ops::Deref for Mapped {
+    type Target = Mapping;
+
+    fn deref(&self) -> &Mapping {
+        &self.memory
+    }
+}
+
 /// A range of a segment, checked and kept mapped.
 #[derive(Clone)]
 pub(super) struct Range {
-    pub(super) segment: Arc<Segment>,
+    pub(super) segment: Arc<Mapped>,
     pub(super) region: Region,
 }
 
@@ -129,6 +167,7 @@ impl<D: Device> Operations<D> {
             programs: Arc::default(),
             compiling: Arc::default(),
             segments: HashMap::new(),
+            mapped: Arc::default(),
             unknown: Some(salus_engine::Program::default()),
             graveyard: HashMap::new(),
             profiles: Allowance::full(std::time::Instant::now()),
@@ -137,7 +176,9 @@ impl<D: Device> Operations<D> {
 
     /// Whether another frame may be taken. If not, the job waits in its own `send`.
     pub(super) fn accepts(&self) -> bool {
-        self.queue.len() < QUEUE && self.queued_ids < QUEUED_IDS
+        self.queue.len() < QUEUE
+            && self.queued_ids < QUEUED_IDS
+            && self.session.reads_under_way() < limits::REQUESTS
     }
 
     /// Nothing more will be done for this job.
@@ -146,21 +187,10 @@ impl<D: Device> Operations<D> {
         self.queue.clear();
     }
 
-    /// Takes one frame. An error means that the other side is not our library, or has a bug.
-    pub(super) fn accept(&mut self, received: Received<ToService>) -> Result<(), String> {
+    /// Takes one frame. An error ends the session.
+    pub(super) fn accept(&mut self, received: Received<ToService>) -> Result<(), Breach> {
         let operation = match received.message {
-            ToService::Segment(segment) => {
-                let descriptor = received
-                    .descriptor
-                    .ok_or("a segment came without descriptor")?;
-                if self.segments.len() >= limits::SEGMENTS || segment.bytes > limits::SEGMENT_BYTES
-                {
-                    return Err(format!("segment {} is beyond the limits", segment.id));
-                }
-                let mapped = Segment::open(descriptor, segment.bytes).map_err(|e| e.to_string())?;
-                self.segments.insert(segment.id, Arc::new(mapped));
-                return Ok(());
-            }
+            ToService::Segment(segment) => return self.map(segment, received.descriptor),
             ToService::SegmentGone(gone) => {
                 self.segments.remove(&gone.id);
                 return Ok(());
@@ -214,6 +244,40 @@ impl<D: Device> Operations<D> {
         };
         self.queued_ids += operation.ids();
         self.queue.push_back(operation);
+        Ok(())
+    }
+
+    fn map(
+        &mut self,
+        segment: salus_wire::Segment,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), Breach> {
+        let (id, bytes) = (segment.id, segment.bytes);
+        let descriptor = descriptor.ok_or_else(|| {
+            Breach::Limit(format!(
+                "the service has no descriptor left for segment {id} of the job's memory; end jobs, \
+                 or start the service with a higher limit of open files (`ulimit -n`)"
+            ))
+        })?;
+        if self.segments.contains_key(&id) {
+            return Err(format!("segment {id} is announced twice").into());
+        }
+        // One is ours.
+        let mapped = Arc::strong_count(&self.mapped) - 1;
+        if mapped >= limits::SEGMENTS || bytes > limits::SEGMENT_BYTES {
+            return Err(Breach::Limit(format!(
+                "the job shares {mapped} pieces of memory with the service and wants one more, of \
+                 {bytes} bytes; it may have {} of at most {} bytes",
+                limits::SEGMENTS,
+                limits::SEGMENT_BYTES
+            )));
+        }
+        let opened = Segment::open(descriptor, bytes).map_err(|e| e.to_string())?;
+        let mapped = Mapped {
+            memory: opened.into_parts().0,
+            _counted: Arc::clone(&self.mapped),
+        };
+        self.segments.insert(id, Arc::new(mapped));
         Ok(())
     }
 
@@ -516,7 +580,7 @@ impl<D: Device> Operations<D> {
         }
     }
 
-    fn compile(&mut self, compile: Compile) -> Result<(), String> {
+    fn compile(&mut self, compile: Compile) -> Result<(), Breach> {
         let range = self.range(compile.code)?;
         let id = compile.program;
         let busy = self.compiling.load(Relaxed);
@@ -562,6 +626,7 @@ impl<D: Device> Operations<D> {
             tell_compiled(&session, &programs, id, result);
         });
         let asked = Asked {
+            session: id_of_session,
             format: compile.format,
             code: range,
             options: compile.options,

@@ -2,19 +2,25 @@
 //!
 //! A few threads load and compile, and one hashes what is large, so that a session's thread goes on
 //! starting iterations while its job waits for a program. Requests for one key meet in one compilation.
+//! Sessions take turns, so that one with many slow programs delays another by one of them at most; what
+//! nobody waits for any more is dropped, or its compiler ended.
+//!
+//! A source stays in its job's memory until its turn comes, however many wait; then it is copied, and
+//! must still be what was asked for.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
 
 use salus_device::requirements::required_options;
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
+use salus_engine::SessionId;
 use salus_wire::{Error, Output, StoredProgram, Wire};
 use serde_json::json;
 
-use super::compilers::Compilers;
+use super::compilers::{Cancel, Compilers};
 use super::operations::Range;
 use crate::cache::{Disk, Key, Platform};
 use crate::config::HostSettings;
@@ -109,11 +115,23 @@ const LOADED_TIMES: u64 = 24;
 
 struct State<D: Device> {
     loaded: BTreeMap<Key, Loaded<D>>,
-    /// Keys being loaded or compiled, with all who wait for them.
-    pending: BTreeMap<Key, Vec<Answer<D>>>,
-    queue: VecDeque<(Key, Source)>,
+    /// Keys that wait, or are being loaded or compiled.
+    pending: BTreeMap<Key, Pending<D>>,
+    turns: Turns<Key>,
     uses: u64,
     counts: Counts,
+}
+
+struct Pending<D: Device> {
+    waiting: Vec<Waiting<D>>,
+    /// Set while a thread is at it.
+    work: Option<Arc<Cancel>>,
+}
+
+/// A session that waits for a program, with the source as it sent it.
+struct Waiting<D: Device> {
+    asked: Asked,
+    answer: Answer<D>,
 }
 
 struct Loaded<D: Device> {
@@ -135,18 +153,13 @@ struct Counts {
 const AT_ONCE_BYTES: u64 = 32 << 10;
 
 /// A program as a job asks for it.
+#[derive(Clone)]
 pub(super) struct Asked {
+    pub(super) session: SessionId,
     pub(super) format: String,
     /// Where the job has put the source.
     pub(super) code: Range,
     pub(super) options: Vec<u8>,
-}
-
-/// A program as a job sent it, options rebuilt.
-struct Source {
-    format: String,
-    code: Vec<u8>,
-    options: Vec<u8>,
 }
 
 impl<D: Device> Programs<D> {
@@ -160,7 +173,7 @@ impl<D: Device> Programs<D> {
         let state = State {
             loaded: BTreeMap::new(),
             pending: BTreeMap::new(),
-            queue: VecDeque::new(),
+            turns: Turns::default(),
             uses: 0,
             counts: Counts::default(),
         };
@@ -210,14 +223,13 @@ impl<D: Device> Programs<D> {
     }
 
     /// Answers if the program is loaded, or has it loaded or compiled.
-    fn find(&self, asked: Asked, answer: Answer<D>) {
-        let options = match salus_device::options::rebuild(&asked.options, &self.required) {
+    fn find(&self, mut asked: Asked, answer: Answer<D>) {
+        asked.options = match salus_device::options::rebuild(&asked.options, &self.required) {
             Ok(options) => options,
             Err(error) => return answer(Err(error)),
         };
-        let (format, code) = (asked.format, asked.code.copy());
-        let key = Key::of(&self.platform, &format, &code, &options);
-        let mut state = self.state.lock().expect("no panic under this lock");
+        let key = self.key(&asked, &asked.code.copy());
+        let mut state = self.lock();
         state.uses += 1;
         let now = state.uses;
         if let Some(found) = state.loaded.get_mut(&key) {
@@ -227,33 +239,46 @@ impl<D: Device> Programs<D> {
             drop(state);
             return answer(Ok(program));
         }
-        let waiting = state.pending.entry(key).or_default();
-        waiting.push(answer);
-        if waiting.len() == 1 {
-            state.queue.push_back((
-                key,
-                Source {
-                    format,
-                    code,
-                    options,
-                },
-            ));
-            self.work.notify_one();
-        }
+        state.turns.push(asked.session, key);
+        let pending = state.pending.entry(key).or_insert_with(|| Pending {
+            waiting: Vec::new(),
+            work: None,
+        });
+        pending.waiting.push(Waiting { asked, answer });
+        self.work.notify_one();
+    }
+
+    fn key(&self, asked: &Asked, code: &[u8]) -> Key {
+        Key::of(&self.platform, &asked.format, code, &asked.options)
+    }
+
+    /// A session is gone: what only it waits for is not needed.
+    pub(super) fn withdraw(&self, session: SessionId) {
+        let mut state = self.lock();
+        state.turns.forget(session);
+        let mut gone = Vec::new();
+        state.pending.retain(|_, pending| {
+            let theirs = |one: &mut Waiting<D>| one.asked.session == session;
+            gone.extend(pending.waiting.extract_if(.., theirs));
+            match &pending.work {
+                Some(cancel) if pending.waiting.is_empty() => {
+                    self.compilers.cancel(cancel);
+                    true
+                }
+                Some(_) => true,
+                None => !pending.waiting.is_empty(),
+            }
+        });
+        drop(state);
+        // Each holds its session.
+        drop(gone);
     }
 
     fn work(&self) {
         loop {
-            let mut state = self.state.lock().expect("no panic under this lock");
-            let (key, source) = loop {
-                match state.queue.pop_front() {
-                    Some(work) => break work,
-                    None => state = self.work.wait(state).expect("no panic under this lock"),
-                }
-            };
-            drop(state);
-            let obtained = self.obtain(&key, &source);
-            let mut state = self.state.lock().expect("no panic under this lock");
+            let (key, asked, cancel) = self.next();
+            let obtained = self.obtain(&key, &asked, &cancel);
+            let mut state = self.lock();
             if let Ok(program) = &obtained {
                 state.uses += 1;
                 let last_use = state.uses;
@@ -261,35 +286,56 @@ impl<D: Device> Programs<D> {
                 state.loaded.insert(key, Loaded { program, last_use });
                 state.forget_unused(self.limits);
             }
-            let answers = state.pending.remove(&key).unwrap_or_default();
+            let answers = state.answers(&key, &asked, &obtained, cancel.is_cancelled());
             drop(state);
-            for answer in answers {
-                answer(obtained.clone());
+            for waiting in answers {
+                (waiting.answer)(obtained.clone());
             }
         }
     }
 
-    fn obtain(&self, key: &Key, source: &Source) -> Result<Arc<Program<D>>, Error> {
+    /// Waits for the next program whose turn it is.
+    fn next(&self) -> (Key, Asked, Arc<Cancel>) {
+        let mut state = self.lock();
+        loop {
+            let Some(key) = state.turns.pop() else {
+                state = self.work.wait(state).expect("no panic under this lock");
+                continue;
+            };
+            // Another session's turn may have come before, for the same program.
+            if let Some(pending) = state.pending.get_mut(&key).filter(|p| p.work.is_none())
+                && let Some(first) = pending.waiting.first()
+            {
+                let (asked, cancel) = (first.asked.clone(), Arc::<Cancel>::default());
+                pending.work = Some(Arc::clone(&cancel));
+                return (key, asked, cancel);
+            }
+        }
+    }
+
+    fn obtain(&self, key: &Key, asked: &Asked, cancel: &Cancel) -> Result<Arc<Program<D>>, Error> {
         if let Some(stored) = self.disk.get(key)
             && let Ok(program) = self.load(key, &stored)
         {
-            self.state
-                .lock()
-                .expect("no panic under this lock")
-                .counts
-                .found_on_disk += 1;
+            self.lock().counts.found_on_disk += 1;
             return Ok(Arc::new(program));
         }
-        let stored = self
+        let code = asked.code.copy();
+        if self.key(asked, &code) != *key {
+            return Err(changed());
+        }
+        let compiled = self
             .compilers
-            .compile(&source.format, &source.code, &source.options)?;
+            .compile(&asked.format, &code, &asked.options, cancel);
+        drop(code);
+        let stored = compiled?;
         self.disk.put(key, &stored);
-        self.state
-            .lock()
-            .expect("no panic under this lock")
-            .counts
-            .compiled += 1;
+        self.lock().counts.compiled += 1;
         self.load(key, &stored).map(Arc::new)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<D>> {
+        self.state.lock().expect("no panic under this lock")
     }
 
     fn load(&self, key: &Key, stored: &StoredProgram) -> Result<Program<D>, Error> {
@@ -336,12 +382,12 @@ impl<D: Device> Programs<D> {
     /// Does this while no program can be found.
     #[cfg(test)]
     pub(super) fn locked<R>(&self, what: impl FnOnce() -> R) -> R {
-        let _state = self.state.lock().expect("no panic under this lock");
+        let _state = self.lock();
         what()
     }
 
     pub(super) fn report(&self) -> serde_json::Value {
-        let state = self.state.lock().expect("no panic under this lock");
+        let state = self.lock();
         json!({
             "programs_loaded": state.loaded.len(),
             "found_loaded": state.counts.found_loaded,
@@ -352,6 +398,42 @@ impl<D: Device> Programs<D> {
 }
 
 impl<D: Device> State<D> {
+    /// Who is to be told of what came of a program. Where that was one session's own doing, and others
+    /// wait for the same program, it is tried again for them.
+    fn answers(
+        &mut self,
+        key: &Key,
+        asked: &Asked,
+        obtained: &Result<Arc<Program<D>>, Error>,
+        cancelled: bool,
+    ) -> Vec<Waiting<D>> {
+        let Some(pending) = self.pending.get_mut(key) else {
+            return Vec::new();
+        };
+        let own = match obtained {
+            Ok(_) => false,
+            Err(error) => cancelled || *error == changed(),
+        };
+        if !own {
+            return self
+                .pending
+                .remove(key)
+                .map_or_else(Vec::new, |p| p.waiting);
+        }
+        let all = std::mem::take(&mut pending.waiting).into_iter();
+        let of_asker = |one: &Waiting<D>| !cancelled && one.asked.session == asked.session;
+        let (told, others): (Vec<_>, Vec<_>) = all.partition(of_asker);
+        match others.first() {
+            None => drop(self.pending.remove(key)),
+            Some(first) => {
+                self.turns.push(first.asked.session, *key);
+                pending.work = None;
+                pending.waiting = others;
+            }
+        }
+        told
+    }
+
     /// Lets go of the least recently used programs that no session has.
     fn forget_unused(&mut self, limits: Limits) {
         let mut bytes: u64 = self
@@ -374,6 +456,54 @@ impl<D: Device> State<D> {
     }
 }
 
+fn changed() -> Error {
+    Error {
+        code: 3,
+        message: "the program's source was changed while it waited to be compiled".into(),
+    }
+}
+
+/// What sessions want, one of each in turn.
+struct Turns<T> {
+    order: VecDeque<SessionId>,
+    wanted: BTreeMap<SessionId, VecDeque<T>>,
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self {
+            order: VecDeque::new(),
+            wanted: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Turns<T> {
+    fn push(&mut self, session: SessionId, what: T) {
+        let wanted = self.wanted.entry(session).or_default();
+        if wanted.is_empty() {
+            self.order.push_back(session);
+        }
+        wanted.push_back(what);
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        let session = self.order.pop_front()?;
+        let wanted = self.wanted.get_mut(&session)?;
+        let what = wanted.pop_front();
+        match wanted.is_empty() {
+            true => drop(self.wanted.remove(&session)),
+            false => self.order.push_back(session),
+        }
+        what
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        self.wanted.remove(&session);
+        self.order.retain(|other| *other != session);
+    }
+}
+
 /// Tokens take nothing.
 fn bytes_of(shape: &Shape) -> u64 {
     host_bytes(shape).unwrap_or(0) as u64
@@ -384,5 +514,29 @@ pub(super) fn normalize(shape: &mut Shape) {
     let default = |order: &Vec<i64>| order.iter().copied().eq((0..shape.dims.len() as i64).rev());
     if shape.minor_to_major.as_ref().is_some_and(default) {
         shape.minor_to_major = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_take_turns() {
+        let mut turns = Turns::default();
+        let (hog, other) = (SessionId(1), SessionId(2));
+        for n in 0..4 {
+            turns.push(hog, n);
+        }
+        assert_eq!(turns.pop(), Some(0));
+        turns.push(other, 10);
+        turns.push(other, 11);
+        let order: Vec<i32> = std::iter::from_fn(|| turns.pop()).collect();
+        assert_eq!(order, [1, 10, 2, 11, 3]);
+        turns.push(hog, 4);
+        turns.push(other, 12);
+        turns.forget(hog);
+        assert_eq!((turns.pop(), turns.pop()), (Some(12), None));
+        assert!(turns.order.is_empty() && turns.wanted.is_empty());
     }
 }

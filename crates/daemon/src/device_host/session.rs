@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use super::arrays::{Moves, Usage};
 use super::callbacks::Channels;
 use super::heap;
 use super::launch::Ran;
-use super::operations::{INVALID_ARGUMENT, Operations};
+use super::operations::{Breach, INVALID_ARGUMENT, Operations, RESOURCE_EXHAUSTED};
 use super::outgoing::{Outgoing, Rest};
 use super::terms;
 
@@ -54,6 +54,8 @@ pub(crate) struct Session<D: Device> {
     killed: AtomicBool,
     outgoing: Mutex<Outgoing>,
     left: Mutex<Left<D>>,
+    /// Reads begun and not answered.
+    reads: AtomicUsize,
     pub(super) channels: Channels,
     pub(super) host: Arc<Host<D>>,
 }
@@ -135,6 +137,7 @@ impl<D: Device> Session<D> {
             killed: AtomicBool::new(false),
             outgoing: Mutex::new(Outgoing::new()),
             left: Mutex::new(Left::new()),
+            reads: AtomicUsize::new(0),
             channels: Channels::default(),
             host: Arc::clone(host),
         });
@@ -183,6 +186,7 @@ impl<D: Device> Session<D> {
         self.closing.store(true, SeqCst);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         self.channels.close();
+        self.host.programs.withdraw(self.id);
         self.host
             .scheduling
             .tell(Event::Withdrew { session: self.id }, None);
@@ -233,12 +237,19 @@ impl<D: Device> Session<D> {
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
                     Err(e) => return Err(e),
                 },
-                Err(e) => Some(e.to_string()),
+                Err(e) => Some(Breach::Protocol(e.to_string())),
             };
-            if let Some(how) = broken {
-                let message = format!("the job's library broke the protocol: {how}");
-                self.refuse(INVALID_ARGUMENT, message);
-                return Ok(false);
+            match broken {
+                None => {}
+                Some(Breach::Protocol(how)) => {
+                    let message = format!("the job's library broke the protocol: {how}");
+                    self.refuse(INVALID_ARGUMENT, message);
+                    return Ok(false);
+                }
+                Some(Breach::Limit(message)) => {
+                    self.refuse(RESOURCE_EXHAUSTED, message);
+                    return Ok(false);
+                }
             }
         }
         Ok(!self.outgoing().is_broken())
@@ -456,13 +467,22 @@ impl<D: Device> Session<D> {
         self.see_to(rest);
     }
 
+    pub(super) fn reads_under_way(&self) -> usize {
+        self.reads.load(Relaxed)
+    }
+
     pub(super) fn read_begins(&self) {
+        self.reads.fetch_add(1, Relaxed);
         self.outgoing().read_begins();
     }
 
     pub(super) fn read_ended(&self, message: &FromService) {
         let rest = self.outgoing().read_ended(&self.socket, message);
         self.see_to(rest);
+        // With as many as there may be, the thread takes no frames until there are fewer.
+        if self.reads.fetch_sub(1, AcqRel) == limits::REQUESTS {
+            self.wake();
+        }
     }
 
     pub(super) fn send(&self, message: &FromService, descriptor: Option<OwnedFd>) {

@@ -82,6 +82,8 @@ impl Fixture {
             session_bytes_max: None,
             user_bytes_max: None,
             callback_seconds: 60,
+            compile_seconds: 60,
+            compile_bytes_max: None,
             cache_dir: cache.path().to_owned(),
             cache_disk_bytes: 1 << 20,
             cache_memory_programs: 16,
@@ -94,7 +96,7 @@ impl Fixture {
             socket: Arc::new(supervisor),
             outbox: Arc::new(Mutex::new(Outbox::default())),
         };
-        let compilers = Arc::new(Compilers::new(supervisor.clone(), 1));
+        let compilers = Arc::new(Compilers::new(supervisor.clone(), 1, DEADLINE));
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         compilers.joined(1, ours);
         std::thread::spawn(move || {

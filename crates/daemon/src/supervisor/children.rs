@@ -84,6 +84,7 @@ impl Supervisor {
                 }
             }
             FromHost::CompilerWanted(wanted) => self.compilers.want(wanted.count),
+            FromHost::CompilerUnwanted(unwanted) => self.compilers.end(unwanted.compiler),
             FromHost::SessionClosed(closed) => {
                 if let Some(card) = self.sessions.remove(&closed.session) {
                     log::info(format_args!("{} is closed", card.label(closed.session)));

@@ -100,6 +100,13 @@ impl Compilers {
         ended
     }
 
+    /// Has one end; `reap` finds it.
+    pub(super) fn end(&self, id: u64) {
+        if let Some(compiler) = self.running.iter().find(|compiler| compiler.id == id) {
+            compiler.process.signal(rustix::process::Signal::KILL);
+        }
+    }
+
     /// Ends all of them: their device host is gone.
     pub(super) fn clear(&mut self) {
         self.running.clear();

@@ -16,7 +16,8 @@ use salus_channel::Outbox;
 use salus_wire::{Answer, Error, FromService, Refused, Terms};
 use serde_json::json;
 
-use super::greeting::{Greeting, Peer};
+use super::closing::{Closer, Link};
+use super::greeting::{Greeting, Peer, code, refusal};
 
 /// A job sends its first frame as soon as it is connected; this is for a machine under load.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -24,8 +25,11 @@ const GREETING_TIME: Duration = Duration::from_secs(5);
 pub(super) const REPORT_TIME: Duration = Duration::from_secs(2);
 /// For a command to read its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
-/// Connections whose first frame is not complete; more wait in the kernel's queue.
-pub(super) const GREETINGS: usize = 256;
+/// Connections whose first frame is not complete. Of more, those are closed that have been silent
+/// longest, of the user who has most of them: whoever sends its frame at once is always heard.
+const GREETINGS: usize = 256;
+/// The same of one user.
+const GREETINGS_A_USER: usize = 64;
 /// Jobs that wait for the device host to start; its start takes seconds.
 pub(super) const WAITING: usize = 256;
 /// Commands at once: people type them.
@@ -33,7 +37,7 @@ pub(super) const COMMANDS: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) stream: UnixStream,
+    pub(super) stream: Link,
     pub(super) peer: Peer,
     pub(super) stage: Stage,
     deadline: Option<Instant>,
@@ -102,28 +106,53 @@ impl Connection {
 pub(super) struct Connections {
     all: BTreeMap<u64, Connection>,
     next: u64,
-}
-
-impl Default for Connections {
-    fn default() -> Self {
-        Self {
-            all: BTreeMap::new(),
-            next: u64::from(std::process::id()) << 32,
-        }
-    }
+    closer: Closer,
 }
 
 impl Connections {
+    pub(super) fn new(closer: Closer) -> Self {
+        Self {
+            all: BTreeMap::new(),
+            next: u64::from(std::process::id()) << 32,
+            closer,
+        }
+    }
+
     pub(super) fn add(&mut self, stream: UnixStream, peer: Peer, now: Instant) -> u64 {
+        self.make_room(peer.uid);
         self.next += 1;
         let connection = Connection {
-            stream,
+            stream: Link::new(stream, &self.closer),
             peer,
             stage: Stage::Greeting(Greeting::default()),
             deadline: Some(now + GREETING_TIME),
         };
         self.all.insert(self.next, connection);
         self.next
+    }
+
+    /// Closes the longest silent connection where one more would be too many.
+    fn make_room(&mut self, uid: u32) {
+        let mut silent: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+        for (id, connection) in &self.all {
+            if matches!(connection.stage, Stage::Greeting(_)) {
+                silent.entry(connection.peer.uid).or_default().push(*id);
+            }
+        }
+        let own = silent.get(&uid).map_or(0, Vec::len);
+        let all: usize = silent.values().map(Vec::len).sum();
+        let of = match own >= GREETINGS_A_USER {
+            true => silent.get(&uid),
+            false if all >= GREETINGS => silent.values().max_by_key(|ids| ids.len()),
+            false => None,
+        };
+        if let Some(oldest) = of.and_then(|ids| ids.first()) {
+            let why = format!(
+                "{} connections of this user have sent no first message, the most that may",
+                of.map_or(0, Vec::len)
+            );
+            self.refuse(*oldest, refusal(code::RESOURCE_EXHAUSTED, why));
+        }
     }
 
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Connection> {
@@ -171,7 +200,7 @@ impl Connections {
             let mut outbox = Outbox::default();
             outbox.push(&FromService::from(Answer { json }), None);
             // It is small and the second of two, so the socket takes it.
-            let _ = outbox.flush(&connection.stream, false);
+            let _ = outbox.flush(&*connection.stream, false);
         }
     }
 
@@ -234,7 +263,7 @@ impl Connections {
             return;
         };
         if let Stage::Answering { outbox, stays } = &mut connection.stage {
-            match outbox.flush(&connection.stream, false) {
+            match outbox.flush(&*connection.stream, false) {
                 Ok(done) if done && !*stays => {}
                 Ok(_) => return,
                 Err(_) => {}

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use super::closing::keep_descriptors_out;
 use crate::config::Problem;
 use crate::paths::check_socket_length;
 
@@ -47,6 +48,8 @@ impl Endpoint {
         let lock = lock(path)?;
         remove_stale(path)?;
         let listener = bind(path).map_err(|e| cannot("listen at", path, &e))?;
+        // Older kernels cannot; then the closer has more to do.
+        let _ = keep_descriptors_out(&listener);
         let mode = if wide { 0o666 } else { 0o600 };
         let identity = fs::set_permissions(path, Permissions::from_mode(mode))
             .and_then(|()| listener.set_nonblocking(true))

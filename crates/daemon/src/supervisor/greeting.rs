@@ -5,16 +5,22 @@
 //!
 //! Promise: no bytes make it panic, wait, or hold more than [`FIRST_FRAME_BYTES`].
 
-use std::io;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use rustix::net::RecvFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use salus_wire::{Command, Error, Header, Hello, ToService, decode_body, version};
+
+use super::closing::Closer;
 
 /// The largest honest first frame is a `Hello` with two names of 1 KiB.
 pub(super) const FIRST_FRAME_BYTES: usize = Header::BYTES + (4 << 10);
+
+/// The kernel sends no more with one message. With room for all of them, none is closed by reading.
+const DESCRIPTORS: usize = 253;
 
 /// absl's status codes, which are PJRT's.
 pub(super) mod code {
@@ -74,8 +80,8 @@ pub(super) struct Greeting {
 }
 
 impl Greeting {
-    /// Reads what is there.
-    pub(super) fn advance(&mut self, socket: impl AsFd) -> Progress {
+    /// Reads what is there. Descriptors that come with it are let go of.
+    pub(super) fn advance(&mut self, socket: impl AsFd, closer: &Closer) -> Progress {
         loop {
             let wanted = match Header::decode(&self.bytes) {
                 Ok(None) => Header::BYTES,
@@ -92,11 +98,30 @@ impl Greeting {
             }
             let have = self.bytes.len();
             self.bytes.resize(wanted, 0);
-            let got = rustix::net::recv(&socket, &mut self.bytes[have..], RecvFlags::DONTWAIT);
-            let n = got.as_ref().map_or(0, |(n, _)| *n);
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let got = rustix::net::recvmsg(
+                &socket,
+                &mut [IoSliceMut::new(&mut self.bytes[have..])],
+                &mut control,
+                RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC,
+            );
+            let mut descriptors = 0;
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(came) = message {
+                    for descriptor in came {
+                        descriptors += 1;
+                        closer.close(descriptor);
+                    }
+                }
+            }
+            let n = got.as_ref().map_or(0, |got| got.bytes);
             self.bytes.truncate(have + n);
-            match got {
-                Ok((0, _)) => return Progress::Closed,
+            if descriptors > 0 {
+                return garbage("it comes with descriptors");
+            }
+            match got.map(|got| got.bytes) {
+                Ok(0) => return Progress::Closed,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(rustix::io::Errno::AGAIN) => return Progress::More,
                 Err(_) => return Progress::Closed,
@@ -212,7 +237,7 @@ mod tests {
     fn outcome(bytes: &[u8]) -> Progress {
         let (mut near, far) = UnixStream::pair().expect("a pair");
         near.write_all(bytes).expect("it fits");
-        Greeting::default().advance(&far)
+        Greeting::default().advance(&far, &Closer::default())
     }
 
     fn refused(bytes: &[u8]) -> Error {
@@ -226,16 +251,20 @@ mod tests {
     fn a_hello_comes_byte_by_byte_and_what_follows_stays_in_the_socket() {
         let (mut near, mut far) = UnixStream::pair().expect("a pair");
         let mut greeting = Greeting::default();
-        assert_eq!(greeting.advance(&far), Progress::More);
+        assert_eq!(greeting.advance(&far, &Closer::default()), Progress::More);
         let bytes = frame(&hello(1, 1));
         for (i, byte) in bytes.iter().enumerate() {
             near.write_all(&[*byte]).expect("it fits");
             if i + 1 < bytes.len() {
-                assert_eq!(greeting.advance(&far), Progress::More, "byte {i}");
+                assert_eq!(
+                    greeting.advance(&far, &Closer::default()),
+                    Progress::More,
+                    "byte {i}"
+                );
             }
         }
         near.write_all(b"next").expect("it fits");
-        match greeting.advance(&far) {
+        match greeting.advance(&far, &Closer::default()) {
             Progress::Ready(Wish::Session { hello, protocol }) => {
                 assert_eq!((hello.name.as_str(), protocol), ("train.py", 1));
             }
@@ -289,6 +318,20 @@ mod tests {
             refused(&big).message,
             "the first message is not one of Salus': it announces 524304 bytes, 4112 is the limit"
         );
+    }
+
+    #[test]
+    fn descriptors_are_refused_and_closed_by_others() {
+        use super::super::closing::tests::{lingering, send};
+        let (near, far) = UnixStream::pair().expect("a pair");
+        let (lingering, reader) = lingering();
+        send(&near, &frame(&hello(1, 1)), lingering).expect("a pair takes them");
+        let outcome = Greeting::default().advance(&far, &Closer::default());
+        let Progress::Refuse(error) = outcome else {
+            panic!("not refused: {outcome:?}");
+        };
+        assert!(error.message.contains("comes with descriptors"), "{error}");
+        drop(reader);
     }
 
     #[test]

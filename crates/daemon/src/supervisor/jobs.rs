@@ -11,6 +11,7 @@ use salus_wire::{
 
 use serde_json::json;
 
+use super::closing::{Link, let_descriptors_in};
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING, Wanted};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
 use super::report::{Card, ServicePart, answer, farewell, merge};
@@ -32,8 +33,14 @@ impl Supervisor {
                         let id = self.connections.add(stream, peer, now);
                         self.on_connection(id, PollFlags::IN, now);
                     }
-                    Ok(peer) => connections::refuse(&stream, self.stranger(peer)),
-                    Err(e) => log::warn(format_args!("a connection without credentials: {e}")),
+                    Ok(peer) => {
+                        let stream = Link::new(stream, &self.closer);
+                        connections::refuse(&stream, self.stranger(peer));
+                    }
+                    Err(e) => {
+                        self.closer.close(stream);
+                        log::warn(format_args!("a connection without credentials: {e}"));
+                    }
                 },
                 Ok(None) => return,
                 Err(e) => {
@@ -63,23 +70,25 @@ impl Supervisor {
             return;
         };
         match &mut connection.stage {
-            Stage::Greeting(greeting) => match greeting.advance(&connection.stream) {
-                Progress::More => {}
-                Progress::Closed => {
-                    self.connections.remove(id);
+            Stage::Greeting(greeting) => {
+                match greeting.advance(&*connection.stream, &self.closer) {
+                    Progress::More => {}
+                    Progress::Closed => {
+                        self.connections.remove(id);
+                    }
+                    Progress::Refuse(error) => {
+                        let Peer { pid, uid } = connection.peer;
+                        let why = &error.message;
+                        self.refusals
+                            .warn(now, format_args!("refused pid {pid} of user {uid}: {why}"));
+                        self.connections.refuse(id, error);
+                    }
+                    Progress::Ready(Wish::Session { hello, protocol }) => {
+                        self.on_hello(id, hello, protocol, now);
+                    }
+                    Progress::Ready(Wish::Command(command)) => self.on_command(id, &command, now),
                 }
-                Progress::Refuse(error) => {
-                    let Peer { pid, uid } = connection.peer;
-                    let why = &error.message;
-                    self.refusals
-                        .warn(now, format_args!("refused pid {pid} of user {uid}: {why}"));
-                    self.connections.refuse(id, error);
-                }
-                Progress::Ready(Wish::Session { hello, protocol }) => {
-                    self.on_hello(id, hello, protocol, now);
-                }
-                Progress::Ready(Wish::Command(command)) => self.on_command(id, &command, now),
-            },
+            }
             Stage::Answering { .. } if !events.intersects(PollFlags::HUP | PollFlags::ERR) => {
                 self.connections.write(id);
             }
@@ -108,10 +117,10 @@ impl Supervisor {
         name = tame_name(&name);
         let waiting = self.connections.waiting().len();
         let open = self.sessions.len() + waiting;
-        let full = if open >= limits::SESSIONS {
+        let full = if open >= self.sessions_max {
             Some(format!(
                 "{open} sessions are open, and {} is the limit",
-                limits::SESSIONS
+                self.sessions_max
             ))
         } else if waiting >= WAITING {
             Some(format!(
@@ -163,6 +172,8 @@ impl Supervisor {
             };
             let Peer { pid, uid } = connection.peer;
             let user = name_of(uid);
+            let stream = connection.stream.into_stream();
+            let_descriptors_in(&stream);
             self.last_session += 1;
             let session = self.last_session;
             host.send(
@@ -175,7 +186,7 @@ impl Supervisor {
                     name: name.clone(),
                     terms,
                 },
-                Some(connection.stream.into()),
+                Some(stream.into()),
             );
             self.idle_since = now;
             let card = Card {
@@ -364,7 +375,7 @@ impl Supervisor {
         let json = json!({ "run": id }).to_string();
         let held = FromService::from(Answer { json });
         // A first answer always fits into the socket.
-        let _ = salus_channel::send_all(&connection.stream, &held, None);
+        let _ = salus_channel::send_all(&*connection.stream, &held, None);
         connection.enter(Stage::Holding { told: false }, now);
     }
 

@@ -11,6 +11,7 @@
 //! Not here: vendor code, programs, arrays, turns.
 
 mod children;
+mod closing;
 mod compilers;
 mod connections;
 mod endpoint;
@@ -32,10 +33,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use salus_wire::limits;
 use serde_json::Value;
 
+use self::closing::Closer;
 use self::compilers::Compilers;
-use self::connections::{Connections, GREETINGS};
+use self::connections::Connections;
 use self::endpoint::Endpoint;
 use self::greeting::{code, refusal};
 use self::host::{Deaths, Host};
@@ -89,6 +93,9 @@ struct Supervisor {
     to_end: Signals,
     of_children: Signals,
     connections: Connections,
+    closer: Closer,
+    /// As many as descriptors allow, and no more than the device host serves.
+    sessions_max: usize,
     /// Sessions that were handed to the device host and are not known to have ended.
     sessions: Sessions,
     last_session: u64,
@@ -125,6 +132,7 @@ impl Supervisor {
         let owner = rustix::process::geteuid().as_raw();
         let gate = Gate::new(owner, &service.allow_users)?;
         let now = Instant::now();
+        let closer = Closer::default();
         Ok(Self {
             endpoint: Endpoint::open(&service.socket, gate.is_wide())?,
             to_end: Signals::to_end().map_err(signals)?,
@@ -132,7 +140,9 @@ impl Supervisor {
             compilers: Compilers::new(service.host.compilers),
             gate,
             service,
-            connections: Connections::default(),
+            connections: Connections::new(closer.clone()),
+            closer,
+            sessions_max: sessions_allowed(raise_descriptor_limit()),
             sessions: Sessions::new(),
             last_session: 0,
             last_request: 0,
@@ -171,7 +181,7 @@ impl Supervisor {
             PollFd::new(&self.to_end, PollFlags::IN),
             PollFd::new(&self.of_children, PollFlags::IN),
         ];
-        if self.accept_after.is_none() && self.connections.greetings() < GREETINGS {
+        if self.accept_after.is_none() {
             sources.push(Source::Listener);
             fds.push(PollFd::new(&self.endpoint, PollFlags::IN));
         }
@@ -314,6 +324,31 @@ impl Supervisor {
         drop((host, compilers));
         drop(connections);
     }
+}
+
+/// Raises the limit of open files to the highest that this user may have; the other processes of the
+/// service inherit it. Returns it.
+fn raise_descriptor_limit() -> u64 {
+    let limit = getrlimit(Resource::Nofile);
+    let highest = limit.maximum.or(limit.current).unwrap_or(u64::MAX);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => highest,
+        Err(_) => limit.current.unwrap_or(u64::MAX),
+    }
+}
+
+/// Sessions that the device host can serve with so many descriptors.
+fn sessions_allowed(descriptors: u64) -> usize {
+    /// What it needs for itself: the plugin, the compilers, the cache.
+    const OWN: u64 = 128;
+    /// A session's connection, what wakes its thread, and a callback's channel.
+    const EACH: u64 = 4;
+    let allowed = descriptors.saturating_sub(OWN) / EACH;
+    usize::try_from(allowed).map_or(limits::SESSIONS, |n| n.clamp(1, limits::SESSIONS))
 }
 
 fn timespec(time: Duration) -> Timespec {

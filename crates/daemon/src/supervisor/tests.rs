@@ -308,12 +308,30 @@ fn those_who_send_garbage_or_nothing_disturb_nobody() {
 }
 
 #[test]
-fn more_silent_connections_than_are_held_make_others_wait_and_not_fail() {
+fn silent_connections_keep_nobody_out() {
     let service = start("works").until_ready();
-    let silent: Vec<_> = (0..=GREETINGS).map(|_| service.connect()).collect();
-    let late = service.job("late.py");
+    let silent: Vec<_> = (0..400).map(|_| service.connect()).collect();
+    assert_eq!(welcome(&service.job("late.py")).session, 1);
+    // Those that were silent longest had to go.
+    assert_eq!(refusal_of(&silent[0]).code, code::RESOURCE_EXHAUSTED);
     drop(silent);
-    assert_eq!(welcome(&late).session, 1);
+    service.stop();
+}
+
+#[test]
+fn descriptors_that_come_uninvited_hold_nobody_up() {
+    let service = start("works").until_ready();
+    let (lingering, reader) = closing::tests::lingering();
+    let stream = service.connect();
+    // A kernel that keeps them out says so to the sender.
+    let sent = closing::tests::send(&stream, &[1], lingering);
+    if let Err(error) = sent {
+        assert_eq!(error, rustix::io::Errno::PERM);
+    }
+    drop(stream);
+    assert_eq!(welcome(&service.job("fine.py")).session, 1);
+    assert_eq!(service.report()["service"]["restarts"], 0);
+    drop(reader);
     service.stop();
 }
 
