@@ -47,19 +47,24 @@ impl Key {
             Some(digest) => (b"meaning".as_slice(), digest.as_slice()),
             None => (b"bytes".as_slice(), code),
         };
-        let mut hash = Sha256::new();
-        for part in [
-            b"salus program 4".as_slice(),
+        Self(Self::digest(&[
+            b"salus program 4",
             &platform.0,
             format.as_bytes(),
             options,
             form,
             code,
-        ] {
+        ]))
+    }
+
+    /// Of a list of parts, told apart by their lengths.
+    pub fn digest(parts: &[&[u8]]) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        for part in parts {
             hash.update((part.len() as u64).to_le_bytes());
             hash.update(part);
         }
-        Self(hash.finalize().into())
+        hash.finalize().into()
     }
 
     /// The first of its bytes: tells programs apart where a collision costs no more than a wrong

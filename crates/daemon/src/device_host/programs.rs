@@ -8,7 +8,7 @@
 //! A source stays in its job's memory until its turn comes, however many wait; then it is copied, and
 //! must still be what was asked for.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -115,6 +115,8 @@ const LOADED_TIMES: u64 = 24;
 
 struct State<D: Device> {
     loaded: BTreeMap<Key, Loaded<D>>,
+    /// Keys by the bytes that were asked for: a program's meaning takes ten times as long to find.
+    keys: HashMap<[u8; 32], Key>,
     /// Keys that wait, or are being loaded or compiled.
     pending: BTreeMap<Key, Pending<D>>,
     turns: Turns<Key>,
@@ -152,6 +154,9 @@ struct Counts {
 /// loaded, too, and they may be busy for minutes.
 const AT_ONCE_BYTES: u64 = 32 << 10;
 
+/// Keys that are remembered: one in 100 bytes.
+const KEYS: usize = 1 << 14;
+
 /// A program as a job asks for it.
 #[derive(Clone)]
 pub(super) struct Asked {
@@ -172,6 +177,7 @@ impl<D: Device> Programs<D> {
     ) -> Arc<Self> {
         let state = State {
             loaded: BTreeMap::new(),
+            keys: HashMap::new(),
             pending: BTreeMap::new(),
             turns: Turns::default(),
             uses: 0,
@@ -249,7 +255,17 @@ impl<D: Device> Programs<D> {
     }
 
     fn key(&self, asked: &Asked, code: &[u8]) -> Key {
-        Key::of(&self.platform, &asked.format, code, &asked.options)
+        let bytes = Key::digest(&[asked.format.as_bytes(), &asked.options, code]);
+        if let Some(key) = self.lock().keys.get(&bytes) {
+            return *key;
+        }
+        let key = Key::of(&self.platform, &asked.format, code, &asked.options);
+        let mut state = self.lock();
+        if state.keys.len() >= KEYS {
+            state.keys.clear();
+        }
+        state.keys.insert(bytes, key);
+        key
     }
 
     /// A session is gone: what only it waits for is not needed.
