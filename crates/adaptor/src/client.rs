@@ -46,14 +46,9 @@ impl Drop for ClientHandle {
 impl Client {
     pub(crate) fn connect(choice: Choice) -> Result<Arc<Self>> {
         let opened = connect::open(choice)?;
+        let place = Place::new(&opened.welcome.description)?;
+        let session = Session::start(opened.socket, opened.inbox, opened.path, &opened.welcome)?;
         let description = opened.welcome.description;
-        let place = Place::new(&description)?;
-        let session = Session::start(
-            opened.socket,
-            opened.inbox,
-            opened.path,
-            opened.welcome.window,
-        )?;
         place.device.belongs_to(&session);
         remember_plugin_attributes(description.plugin_attributes);
         // JAX hashes it into the keys of its compilation cache.

@@ -17,7 +17,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use salus_channel::{Inbox, send_all};
-use salus_wire::{FromService, Hello, Priority, Terms, ToService, Welcome, version};
+use salus_wire::{
+    Command, FromService, Hello, Priority, Request, Terms, ToService, Welcome, version,
+};
 
 use crate::error::{Error, Result, denied, precondition, unavailable};
 
@@ -25,6 +27,10 @@ use crate::error::{Error, Result, denied, precondition, unavailable};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// What `salus ps` can show of a name.
 const NAME_CHARS_MAX: usize = 100;
+
+/// For the service to say why it ended a session; it knows within milliseconds.
+const FATE_DEADLINE: Duration = Duration::from_secs(1);
+const FATE_PAUSE: Duration = Duration::from_millis(20);
 
 const HOW_TO_START: &str =
     "start one with `salus serve`, or run the job with `salus run -- python …`, which starts one";
@@ -120,6 +126,35 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
         path: shown,
         welcome,
     })
+}
+
+/// Why the service has ended a session, if it knows: one whose device host died does.
+pub(crate) fn fate(path: &str, session: u64) -> Option<String> {
+    let deadline = Instant::now() + FATE_DEADLINE;
+    while Instant::now() < deadline {
+        let socket = connect(Path::new(path), deadline).ok()?;
+        let command = Command {
+            protocol_min: version::MIN,
+            protocol_max: version::MAX,
+            request: Request::Fate { session },
+        };
+        send_all(&socket, &ToService::from(command), None).ok()?;
+        let mut inbox = Inbox::default();
+        set_socket_timeout(&socket, Timeout::Recv, Some(left(deadline))).ok()?;
+        let frame = loop {
+            match inbox.take::<FromService>().ok()? {
+                Some(frame) => break frame.message,
+                None if inbox.fill(socket.as_fd(), true).ok()? == 0 => return None,
+                None => {}
+            }
+        };
+        if let FromService::Refused(refused) = frame {
+            return Some(refused.error.message);
+        }
+        // Its end may have reached us before the service.
+        std::thread::sleep(FATE_PAUSE);
+    }
+    None
 }
 
 /// A socket to try.

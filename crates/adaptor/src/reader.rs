@@ -27,6 +27,8 @@ use crate::event::Completion;
 use crate::lock;
 use crate::session::{Blob, Session};
 
+/// Why a session is over of whose end nothing was said.
+pub(crate) const CLOSED: &str = "it closed the connection";
 /// For so long after a job's thread has read, the dispatcher expects another one to come. Frames
 /// that nobody waits for may lie in the socket for that time.
 pub(crate) const LEASE: Duration = Duration::from_millis(5);
@@ -66,8 +68,9 @@ impl Reader {
     /// Reads what is there and does what it says. The error says why the session is over.
     pub(crate) fn read(&mut self, session: &Session) -> std::result::Result<(), String> {
         match self.inbox.fill(session.socket.as_fd(), false) {
-            Ok(0) => return Err("it closed the connection".into()),
+            Ok(0) => return Err(CLOSED.into()),
             Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => return Err(CLOSED.into()),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
             Err(e) => return Err(e.to_string()),
         }

@@ -20,16 +20,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use salus_channel::Outbox;
-use salus_wire::{AskUsage, Await, ToService, Usage};
+use salus_wire::{AskUsage, Await, ToService, Usage, Welcome};
 
 use crate::callbacks::Given;
+use crate::connect;
 use crate::dispatch;
 use crate::error::{Error, Result, precondition, unavailable};
 use crate::event::Completion;
 use crate::fork;
 use crate::host_copy::Fetch;
 use crate::lock;
-use crate::reader::Reader;
+use crate::reader::{CLOSED, Reader};
 use crate::riders::Riders;
 use crate::segments::Segments;
 
@@ -38,8 +39,10 @@ pub(crate) struct Session {
     pub(crate) socket: ManuallyDrop<UnixStream>,
     /// Wakes a dispatcher that sleeps without a timeout.
     pub(crate) poke: OwnedFd,
-    /// Where the service listens, for messages.
+    /// Where the service listens.
     path: String,
+    /// What the service calls this session.
+    number: u64,
     generation: u32,
     /// Launches and copies that may be in flight.
     window: u32,
@@ -112,7 +115,7 @@ impl Session {
         socket: UnixStream,
         inbox: salus_channel::Inbox,
         path: String,
-        window: u32,
+        welcome: &Welcome,
     ) -> Result<Arc<Self>> {
         let generation = fork::generation();
         let poke = rustix::event::eventfd(
@@ -125,8 +128,9 @@ impl Session {
             socket: ManuallyDrop::new(socket),
             poke,
             path,
+            number: welcome.session,
             generation,
-            window: window.max(1),
+            window: welcome.window.max(1),
             outgoing: Mutex::default(),
             riders: Mutex::default(),
             pending: Mutex::default(),
@@ -354,10 +358,14 @@ impl Session {
 
     fn lost_error(&self, why: &str) -> Error {
         self.lost.get().cloned().unwrap_or_else(|| {
+            // Whoever only closed the connection has not said why.
+            let asked = (why == CLOSED).then(|| connect::fate(&self.path, self.number));
+            let fate = asked.flatten();
             unavailable(format!(
-                "the Salus service at {} has gone away ({why}): this job's device state is lost; \
+                "the Salus service at {} has gone away ({}): this job's device state is lost; \
                  start the job again once `salus ps` answers",
-                self.path
+                self.path,
+                fate.as_deref().unwrap_or(why)
             ))
         })
     }

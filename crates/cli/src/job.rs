@@ -1,6 +1,6 @@
 //! `salus job ID …` and `salus explain JOB`: one session, by its number or its name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -52,7 +52,14 @@ enum Change {
     /// Let it go on
     Resume,
     /// End it
-    Kill,
+    Kill {
+        /// Now, whatever it runs: starts the device host again, which ends all sessions
+        #[arg(long)]
+        now: bool,
+        /// Also where others lose their sessions
+        #[arg(long, requires = "now")]
+        yes: bool,
+    },
 }
 
 impl Change {
@@ -83,7 +90,11 @@ impl Change {
                 "is paused at the next boundary; `salus job` … `resume` lets it go on".into(),
             ),
             Self::Resume => (Asked::Resume, "goes on".into()),
-            Self::Kill => (Asked::Kill, "ends at the next boundary".into()),
+            Self::Kill { now: false, .. } => (Asked::Kill, "ends at the next boundary".into()),
+            Self::Kill { now: true, .. } => (
+                Asked::KillNow,
+                "is ended: the device host starts again".into(),
+            ),
         }
     }
 }
@@ -119,6 +130,14 @@ pub(crate) fn job(arguments: &Arguments) -> Outcome {
         return Ok(NO);
     };
     let id = session["id"].as_u64().unwrap_or(0);
+    if let Change::Kill {
+        now: true,
+        yes: false,
+    } = arguments.change
+        && let Some(lost) = others(&socket, id)?
+    {
+        return Err(lost);
+    }
     let (change, done) = arguments.change.ask();
     ask::ask(
         &socket,
@@ -129,6 +148,41 @@ pub(crate) fn job(arguments: &Arguments) -> Outcome {
     )?;
     output::say(&format!("session {id} {done}"));
     Ok(ExitCode::SUCCESS)
+}
+
+/// What ending this session at once would cost others, if there are any.
+fn others(socket: &Path, id: u64) -> Result<Option<Problem>, Problem> {
+    let Some(report) = ask::ask(socket, Request::Report)? else {
+        return Ok(None);
+    };
+    let sessions = report.json["sessions"].as_array().cloned();
+    let sessions = sessions.unwrap_or_default();
+    let others: Vec<String> = sessions
+        .iter()
+        .filter(|session| session["id"].as_u64() != Some(id))
+        .map(|session| {
+            let iterations = session["iterations"].as_u64().unwrap_or(0);
+            let time = session["device_time_ms"].as_f64().unwrap_or(0.0);
+            format!(
+                "  session {} (`{}`, {}): {iterations} iterations, {} of device time",
+                session["id"],
+                tame(session["name"].as_str().unwrap_or("?")),
+                tame(session["user"].as_str().unwrap_or("?")),
+                units::milliseconds(time),
+            )
+        })
+        .collect();
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let problem = Problem::new(format!(
+        "the device host must start again for that, and these sessions would lose all that they have \
+         on the device:\n{}",
+        others.join("\n")
+    ));
+    Ok(Some(problem.hint(
+        "`salus job JOB kill` waits for its iteration to end; `--now --yes` does not",
+    )))
 }
 
 pub(crate) fn explain(arguments: &ExplainArguments) -> Outcome {

@@ -3,6 +3,7 @@
 //! All are the same binary, `salus`, started by different commands. [`supervisor`] is the one that a
 //! person starts; it starts the others and outlives them.
 
+mod board;
 pub mod cache;
 pub mod compiler;
 pub mod config;

@@ -16,6 +16,8 @@ wire_enum! {
         5 = Changed,
         6 = Ordered,
         7 = AskTrace,
+        8 = Board,
+        9 = Convicted,
     }
 }
 
@@ -65,6 +67,12 @@ wire_struct! {
     /// What happened in the last `seconds`, or as far back as is known if they are 0? Answered by
     /// `Traced`.
     AskTrace { request: u64, seconds: u32 }
+
+    /// Where the device host says what it runs; the memory comes with this frame, before all others.
+    Board { bytes: u64 }
+
+    /// This program ended a device host and is refused.
+    Convicted { program: u64, why: String = limits::ERROR_BYTES }
 
     /// A compiler is ready; its socket comes with this frame.
     CompilerJoined { compiler: u64, pid: i32 }

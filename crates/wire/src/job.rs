@@ -243,6 +243,8 @@ pub enum Request {
     /// What ran where and when in the last `seconds`, or as far back as is known if they are 0;
     /// answered by `Trace`.
     Trace { seconds: u32 },
+    /// Why a session of this user is gone.
+    Fate { session: u64 },
 }
 
 /// What may be changed of a session while it runs.
@@ -260,6 +262,8 @@ pub enum Change {
     Resume,
     /// It ends.
     Kill,
+    /// It ends at once, whatever it runs: the device host is started again, and all sessions are lost.
+    KillNow,
 }
 
 impl Wire for Change {
@@ -274,6 +278,7 @@ impl Wire for Change {
             Self::Pause => (5, 0),
             Self::Resume => (6, 0),
             Self::Kill => (7, 0),
+            Self::KillNow => (8, 0),
         };
         (kind, value).put(out);
     }
@@ -289,6 +294,7 @@ impl Wire for Change {
             5 => Self::Pause,
             6 => Self::Resume,
             7 => Self::Kill,
+            8 => Self::KillNow,
             n => return Err(DecodeError(format!("{n} is not a change"))),
         })
     }
@@ -354,6 +360,7 @@ impl Wire for Request {
                 name.put(out);
             }
             Self::Trace { seconds } => (6u8, *seconds).put(out),
+            Self::Fate { session } => (7u8, *session).put(out),
         }
     }
 
@@ -371,6 +378,9 @@ impl Wire for Request {
             }),
             6 => Ok(Self::Trace {
                 seconds: u32::take(reader, 0)?,
+            }),
+            7 => Ok(Self::Fate {
+                session: u64::take(reader, 0)?,
             }),
             n => Err(DecodeError(format!("{n} is not a request"))),
         }

@@ -44,5 +44,7 @@ pub const CALLBACK_ARRAYS: usize = 1 << 12;
 /// Calls of a session's programs that may be under way at once: callbacks that launch programs that
 /// call back, and threads of the job that each run one.
 pub const CALLBACK_CHANNELS: usize = 16;
+/// Programs that are refused because they ended a device host.
+pub const CONVICTED: usize = 256;
 /// Sessions of one device host.
 pub const SESSIONS: usize = 4096;

@@ -12,6 +12,7 @@ use super::arrays::{Charge, Entry, Held, Kind, Reading, Slot};
 use super::callbacks::Calls;
 use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
+use crate::board::BESIDE;
 use crate::log;
 
 /// What a program is given beyond what was free when the device refused it, at least.
@@ -229,7 +230,9 @@ impl<D: Device> Launch<D> {
         let launched = self.bring_in(operations, lane).and_then(|arguments| {
             let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
             let (teller, ran) = (Arc::clone(&session), Arc::clone(&program));
+            let runs = host.runs(u64::from(lane), session.id, &program);
             let done = Box::new(move |result| {
+                drop(runs);
                 teller.host.learn(&ran);
                 teller.launch_ended(operation, None, result);
             });
@@ -300,9 +303,10 @@ impl<D: Device> Launch<D> {
             let calls = Arc::new(Calls::new(&runs, operation, calling));
             let (lent, keep) = (lent.collect(), &self.keep);
             let device = &runs.host.device;
+            let on_board = runs.host.runs(BESIDE, runs.id, &program);
             let outputs = device.run_calling_back(&program.loaded, lane, lent, keep, calls);
             let result = outputs.as_ref().map(|_| ()).map_err(Error::clone);
-            drop(scratch);
+            drop((scratch, on_board));
             runs.leave_ran(Ran {
                 launch: self,
                 lane,

@@ -35,7 +35,7 @@ mod tests;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use salus_channel::{Inbox, Outbox, Received};
 use salus_device::Device;
@@ -43,14 +43,15 @@ use salus_wire::{
     AskTrace, Error, Failed, FromHost, Reported, SessionClosed, ToHost, Traced, Up, Wire,
 };
 
+use crate::board;
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 use crate::log;
-use salus_engine::{Engine, Event, Policy};
+use salus_engine::{Engine, Event, Policy, SessionId};
 
 use crate::opened::{Opened, open};
 use compilers::Compilers;
-use programs::Programs;
+use programs::{Program, Programs};
 use scheduling::Scheduling;
 use session::Session;
 
@@ -69,6 +70,8 @@ pub(crate) struct Host<D: Device> {
     /// How long a callback may take.
     callback_limit: std::time::Duration,
     launchers: callbacks::Launchers,
+    /// Where the supervisor looks for what ran, should this process die.
+    board: OnceLock<board::Writer>,
     pub(crate) supervisor: Supervisor,
 }
 
@@ -84,6 +87,13 @@ impl<D: Device> Host<D> {
             (Some(asked), Some(most)) => Some(asked.min(most)),
             (asked, most) => asked.or(most),
         }
+    }
+
+    /// Says that a program runs, until what is returned is dropped.
+    fn runs(&self, lane: u64, session: SessionId, program: &Program<D>) -> Option<board::Taken> {
+        let writer = self.board.get()?;
+        let name = &program.signature.name;
+        Some(writer.begin(lane, session.0, program.number.0, name))
     }
 
     /// What the device holds beyond what the ledger says, if it tells; a large drift is logged.
@@ -154,12 +164,19 @@ pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
     }
 }
 
+/// For the hook above all: a panic knows no host.
+static BOARD: OnceLock<board::Writer> = OnceLock::new();
+
 /// A panic is a bug of ours and may leave what sessions share half changed. All of them get an
 /// error at once and the supervisor starts a new device host, rather than some hanging in this one.
 fn end_at_a_panic() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        if let Some(writer) = BOARD.get() {
+            // No job's program is to blame for it.
+            writer.board().panicked();
+        }
         std::process::abort();
     }));
 }
@@ -195,6 +212,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         session_bytes_max: settings.session_bytes_max,
         callback_limit: std::time::Duration::from_secs(settings.callback_seconds),
         launchers: callbacks::Launchers::default(),
+        board: OnceLock::new(),
         supervisor: supervisor.clone(),
     });
     if let Err(e) = host.start_threads() {
@@ -261,6 +279,22 @@ fn handle<D: Device>(
             });
         }
         (ToHost::AskTrace(asked), _) => send_trace(host, supervisor, &asked),
+        (ToHost::Board(_), descriptor) => {
+            let opened = descriptor.map(board::Board::open);
+            match opened {
+                Some(Ok(board)) => {
+                    let writer = board::Writer::new(board);
+                    host.programs.set_board(writer.clone());
+                    let _ = BOARD.set(writer.clone());
+                    let _ = host.board.set(writer);
+                }
+                Some(Err(e)) => log::warn(format_args!("what runs cannot be written down: {e}")),
+                None => log::warn("no descriptor is left to write down what runs"),
+            }
+        }
+        (ToHost::Convicted(convicted), _) => {
+            host.programs.convict(convicted.program, convicted.why);
+        }
         (ToHost::CompilerJoined(joined), Some(descriptor)) => {
             compilers.joined(joined.compiler, descriptor.into());
         }

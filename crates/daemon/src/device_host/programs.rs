@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
 
 use salus_device::requirements::required_options;
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
@@ -22,6 +22,7 @@ use serde_json::json;
 
 use super::compilers::{Cancel, Compilers};
 use super::operations::Range;
+use crate::board::{self, BESIDE};
 use crate::cache::{Disk, Key, Platform};
 use crate::config::HostSettings;
 use crate::log::tame_name;
@@ -98,6 +99,10 @@ pub(crate) struct Programs<D: Device> {
     /// To the thread that hashes.
     large: mpsc::Sender<(Asked, Answer<D>)>,
     limits: Limits,
+    /// Where it is said that a program is being loaded.
+    board: OnceLock<board::Writer>,
+    /// Programs that ended a device host, and what is said to whoever wants one.
+    convicted: Mutex<HashMap<u64, String>>,
     /// Options that every program of this device's plugin gets.
     required: Vec<(&'static str, bool)>,
 }
@@ -193,6 +198,8 @@ impl<D: Device> Programs<D> {
             state: Mutex::new(state),
             work: Condvar::new(),
             large,
+            board: OnceLock::new(),
+            convicted: Mutex::default(),
             limits: Limits {
                 programs: settings.cache_memory_programs as usize,
                 bytes: settings.cache_memory_bytes,
@@ -235,6 +242,9 @@ impl<D: Device> Programs<D> {
             Err(error) => return answer(Err(error)),
         };
         let key = self.key(&asked, &asked.code.copy());
+        if let Some(error) = self.conviction(&key) {
+            return answer(Err(error));
+        }
         let mut state = self.lock();
         state.uses += 1;
         let now = state.uses;
@@ -252,6 +262,22 @@ impl<D: Device> Programs<D> {
         });
         pending.waiting.push(Waiting { asked, answer });
         self.work.notify_one();
+    }
+
+    pub(super) fn set_board(&self, board: board::Writer) {
+        let _ = self.board.set(board);
+    }
+
+    /// Refuses a program from now on.
+    pub(super) fn convict(&self, program: u64, why: String) {
+        let mut convicted = self.convicted.lock().expect("no panic under this lock");
+        convicted.insert(program, why);
+    }
+
+    fn conviction(&self, key: &Key) -> Option<Error> {
+        let convicted = self.convicted.lock().expect("no panic under this lock");
+        let message = convicted.get(&key.number())?.clone();
+        Some(Error { code: 9, message })
     }
 
     fn key(&self, asked: &Asked, code: &[u8]) -> Key {
@@ -331,7 +357,7 @@ impl<D: Device> Programs<D> {
 
     fn obtain(&self, key: &Key, asked: &Asked, cancel: &Cancel) -> Result<Arc<Program<D>>, Error> {
         if let Some(stored) = self.disk.get(key)
-            && let Ok(program) = self.load(key, &stored)
+            && let Ok(program) = self.load(key, &stored, asked.session)
         {
             self.lock().counts.found_on_disk += 1;
             return Ok(Arc::new(program));
@@ -347,14 +373,19 @@ impl<D: Device> Programs<D> {
         let stored = compiled?;
         self.disk.put(key, &stored);
         self.lock().counts.compiled += 1;
-        self.load(key, &stored).map(Arc::new)
+        self.load(key, &stored, asked.session).map(Arc::new)
     }
 
     fn lock(&self) -> MutexGuard<'_, State<D>> {
         self.state.lock().expect("no panic under this lock")
     }
 
-    fn load(&self, key: &Key, stored: &StoredProgram) -> Result<Program<D>, Error> {
+    fn load(
+        &self,
+        key: &Key,
+        stored: &StoredProgram,
+        session: SessionId,
+    ) -> Result<Program<D>, Error> {
         let mut bytes = Vec::new();
         stored.signature.put(&mut bytes);
         let blob = salus_channel::blob(&bytes).map_err(|e| Error {
@@ -371,7 +402,11 @@ impl<D: Device> Programs<D> {
             executable: stored.executable.clone(),
             signature: stored.signature.clone(),
         };
+        let name = &compiled.signature.name;
+        let board = self.board.get();
+        let loads = board.map(|board| board.begin(BESIDE, session.0, key.number(), name));
         let loaded = self.device.load(&compiled)?;
+        drop(loads);
         let mut signature = compiled.signature;
         // Only jobs ask for it, and they have it in the blob.
         signature.optimized_program = Vec::new();

@@ -39,7 +39,8 @@ pub(super) fn change<D: Device>(host: &Host<D>, session: SessionId, change: Chan
         Change::Deadline(us) => wish(&|wishes| wishes.latency = latency(us)),
         Change::Pause => host.scheduling.tell_of(session, Event::Paused { session }),
         Change::Resume => host.scheduling.tell_of(session, Event::Resumed { session }),
-        Change::Kill => host.scheduling.kill(session),
+        // The supervisor does more than that.
+        Change::Kill | Change::KillNow => host.scheduling.kill(session),
     }
 }
 

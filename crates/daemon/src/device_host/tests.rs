@@ -120,6 +120,7 @@ impl Fixture {
             session_bytes_max: None,
             callback_limit,
             launchers: super::callbacks::Launchers::default(),
+            board: std::sync::OnceLock::new(),
             supervisor,
         });
         host.start_threads().expect("a thread");

@@ -9,21 +9,31 @@ use serde_json::Value;
 use super::greeting::{code, refusal};
 use super::host::{Deaths, Heard, Host};
 use super::process::Role;
-use super::{Service, Supervisor};
+use super::{Service, Supervisor, blame};
+use crate::board::{Board, Running};
 use crate::config::Problem;
 use crate::log;
+
+/// Lost sessions whose fate is remembered: their libraries ask within a moment.
+const FATES: usize = 4096;
 
 impl Supervisor {
     pub(super) fn start_host(&mut self, now: Instant) {
         self.start_host_at = None;
         let Service { launcher, host, .. } = &self.service;
-        match launcher.start(Role::DeviceHost, host) {
-            Ok(started) => {
-                let host = Host::new(started, &host.policy);
+        let started = launcher.start(Role::DeviceHost, host);
+        match started.and_then(|started| Ok((started, Board::create()?))) {
+            Ok((started, (board, descriptor))) => {
+                let mut host = Host::new(started, &host.policy, board);
                 log::info(format_args!("device host started (pid {})", host.pid()));
+                let bytes = Board::BYTES;
+                host.send(salus_wire::Board { bytes }, Some(descriptor));
+                for convicted in self.blame.messages() {
+                    host.send(convicted, None);
+                }
                 self.host = Some(host);
             }
-            Err(e) => self.host_lost(&format!("it cannot be started: {e}"), now),
+            Err(e) => self.host_lost(&format!("it cannot be started: {e}"), &[], now),
         }
     }
 
@@ -137,16 +147,43 @@ impl Supervisor {
             }
         }
         if let Some(how) = self.host.as_mut().and_then(|host| host.process().ended()) {
-            self.host = None;
-            self.host_lost(&format!("it ended: {how}"), now);
+            let running = self.host.take().map(|host| host.board.running());
+            let running = running.unwrap_or_default();
+            let judged = self.blame.judge(&how, &running, &self.sessions);
+            self.host_lost(&format!("it ended: {how}"), &judged, now);
         }
     }
 
     /// The device host is gone. Its sessions end by themselves, because their sockets were its own.
-    fn host_lost(&mut self, how: &str, now: Instant) {
+    /// `judged`: the programs that it was running, if they may be why, and whether one is convicted.
+    fn host_lost(&mut self, how: &str, judged: &[(Running, bool)], now: Instant) {
         self.compilers.clear();
-        for (session, card) in std::mem::take(&mut self.sessions) {
-            log::warn(format_args!("{} is lost", card.label(session)));
+        let sessions = std::mem::take(&mut self.sessions);
+        let label = |session: u64| match sessions.get(&session) {
+            Some(card) => card.label(session),
+            None => format!("session {session}"),
+        };
+        for (suspect, convicted) in judged {
+            let (name, session) = (log::tame_name(&suspect.name), label(suspect.session));
+            let follows = match convicted {
+                true => "which is refused from now on",
+                false => "which is refused if it happens again",
+            };
+            log::error(format_args!(
+                "device host: it ended while it ran the program `{name}` of {session}, {follows}"
+            ));
+        }
+        let wanted = self.kill_now.take();
+        for (session, card) in &sessions {
+            log::warn(format_args!("{} is lost", card.label(*session)));
+            let fate = match &wanted {
+                Some(why) => why.clone(),
+                None => blame::fate(*session, how, judged, label),
+            };
+            self.fates.insert(*session, (card.uid, fate));
+        }
+        while self.fates.len() > FATES {
+            self.fates.pop_first();
         }
         self.idle_since = now;
         for id in self.connections.reporting(None) {
@@ -155,7 +192,12 @@ impl Supervisor {
         if self.end.is_some() {
             return;
         }
-        match self.deaths.record(now) {
+        let explained = wanted.is_some() || judged.iter().any(|(_, convicted)| *convicted);
+        let pause = match explained {
+            true => Some(self.deaths.record_explained()),
+            false => self.deaths.record(now),
+        };
+        match pause {
             Some(pause) => {
                 log::error(format_args!(
                     "device host: {how}; it starts again in {} ms",

@@ -15,6 +15,7 @@ use salus_channel::{Inbox, Outbox, Received};
 use salus_wire::{Description, FromHost, ToHost};
 
 use super::process::Process;
+use crate::board::Board;
 
 /// After its first death it starts again almost at once, because most deaths are one job's doing;
 /// each further pause is twice as long, so that a broken device does not keep a core busy.
@@ -36,6 +37,8 @@ pub(super) struct Host {
     outbox: Outbox,
     /// What it said of its device; `None` while it opens it.
     description: Option<Description>,
+    /// What it says that it runs.
+    pub(super) board: Board,
     /// The policy that it was started with, or told of since.
     pub(super) policy: String,
     /// Set when its control socket broke: it is over, and is killed at this time if need be.
@@ -51,9 +54,14 @@ pub(super) enum Heard {
 }
 
 impl Host {
-    pub(super) fn new((process, control): (Process, UnixStream), policy: &str) -> Self {
+    pub(super) fn new(
+        (process, control): (Process, UnixStream),
+        policy: &str,
+        board: Board,
+    ) -> Self {
         Self {
             process,
+            board,
             control,
             inbox: Inbox::default(),
             outbox: Outbox::default(),
@@ -158,6 +166,12 @@ pub(super) struct Deaths {
 }
 
 impl Deaths {
+    /// A death that will not happen again, because its cause is refused or was wanted.
+    pub(super) fn record_explained(&mut self) -> Duration {
+        self.restarts += 1;
+        FIRST_PAUSE
+    }
+
     /// The pause before the next start, or `None`: it is to be given up.
     pub(super) fn record(&mut self, now: Instant) -> Option<Duration> {
         while self

@@ -222,6 +222,7 @@ impl Supervisor {
             Request::Hold => self.on_hold(id, now),
             Request::Change { session, change } => self.on_change(id, *session, *change, now),
             Request::Policy { name } => self.on_policy(id, name, now),
+            Request::Fate { session } => self.on_fate(id, *session, now),
         }
     }
 
@@ -232,6 +233,7 @@ impl Supervisor {
             started: self.started,
             host_pid: self.host.as_ref().map(|host| host.pid()),
             restarts: self.deaths.restarts,
+            convicted: self.blame.report(),
             waiting_jobs: self.connections.waiting().len(),
             policy: &self.service.host.policy,
         };
@@ -294,6 +296,9 @@ impl Supervisor {
         if let Some(error) = refused {
             return self.connections.refuse(id, error);
         }
+        if change == Change::KillNow {
+            return self.on_kill_now(id, session, now);
+        }
         self.have_host(id, Wanted::Change, now, |request| {
             ToHost::from(Changed {
                 request,
@@ -301,6 +306,54 @@ impl Supervisor {
                 change,
             })
         });
+    }
+
+    /// Ends a session whose iteration does not end, and with it the device host. Whoever does that to
+    /// others' sessions must rule the service.
+    fn on_kill_now(&mut self, id: u64, session: u64, now: Instant) {
+        let Some(Peer { uid, .. }) = self.connections.get(id).map(|c| c.peer) else {
+            return;
+        };
+        let others = self.sessions.values().filter(|card| card.uid != uid);
+        let others = others.count();
+        if others > 0 && !self.gate.rules(uid) {
+            let owner = name_of(self.gate.owner());
+            let why = format!(
+                "{others} sessions of other users would be lost; only {owner} and root may do that"
+            );
+            let error = refusal(code::PERMISSION_DENIED, why);
+            return self.connections.refuse(id, error);
+        }
+        let by = name_of(uid);
+        if let Some(host) = &mut self.host {
+            self.kill_now = Some(format!(
+                "{by} has ended session {session} with `salus job {session} kill --now`, which starts \
+                 the device host again"
+            ));
+            host.process().signal(rustix::process::Signal::KILL);
+        }
+        self.report(id, Err("starting again"), now);
+    }
+
+    /// Tells a job's library why its session is gone.
+    fn on_fate(&mut self, id: u64, session: u64, now: Instant) {
+        // It may know before us.
+        self.on_control(now);
+        self.on_children(now);
+        let Some(Peer { uid, .. }) = self.connections.get(id).map(|c| c.peer) else {
+            return;
+        };
+        let own = self.fates.get(&session).filter(|(owner, _)| *owner == uid);
+        match own.map(|(_, fate)| fate.clone()) {
+            Some(fate) => self
+                .connections
+                .refuse(id, refusal(code::UNAVAILABLE, fate)),
+            None => {
+                let json = "{}".into();
+                self.connections
+                    .answer(id, Answer { json }, None, false, now);
+            }
+        }
     }
 
     /// Those who rule the service may change the order for all.

@@ -10,6 +10,7 @@
 //! Cost: asleep unless somebody comes or goes.
 //! Not here: vendor code, programs, arrays, turns.
 
+mod blame;
 mod children;
 mod closing;
 mod compilers;
@@ -27,6 +28,7 @@ mod users;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -37,6 +39,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use salus_wire::limits;
 use serde_json::Value;
 
+use self::blame::Blame;
 use self::closing::Closer;
 use self::compilers::Compilers;
 use self::connections::Connections;
@@ -104,6 +107,11 @@ struct Supervisor {
     /// When to start the next device host; set while there is none.
     start_host_at: Option<Instant>,
     deaths: Deaths,
+    blame: Blame,
+    /// Why sessions were lost, and whose they were.
+    fates: BTreeMap<u64, (u32, String)>,
+    /// The device host is being ended because somebody wants it: what its sessions are told.
+    kill_now: Option<String>,
     was_ready: bool,
     compilers: Compilers,
     started: Instant,
@@ -138,6 +146,7 @@ impl Supervisor {
             to_end: Signals::to_end().map_err(signals)?,
             of_children: Signals::of_children().map_err(signals)?,
             compilers: Compilers::new(service.host.compilers),
+            blame: Blame::open(&service.host.cache_dir),
             gate,
             service,
             connections: Connections::new(closer.clone()),
@@ -149,6 +158,8 @@ impl Supervisor {
             host: None,
             start_host_at: Some(now),
             deaths: Deaths::default(),
+            fates: BTreeMap::new(),
+            kill_now: None,
             was_ready: false,
             started: now,
             accept_after: None,

@@ -41,6 +41,8 @@ pub(super) struct ServicePart<'a> {
     pub(super) started: Instant,
     pub(super) host_pid: Option<i32>,
     pub(super) restarts: u64,
+    /// Programs that ended a device host.
+    pub(super) convicted: Value,
     pub(super) waiting_jobs: usize,
     /// What the device host was told, or will be when it listens.
     pub(super) policy: &'a str,
@@ -55,6 +57,7 @@ impl ServicePart<'_> {
             "uptime_s": now.duration_since(self.started).as_secs(),
             "device_host_pid": self.host_pid,
             "restarts": self.restarts,
+            "convicted": self.convicted,
             "waiting_jobs": self.waiting_jobs,
         })
     }
@@ -137,6 +140,7 @@ mod tests {
             socket: Path::new("/run/salus/salus.sock"),
             started,
             host_pid: Some(42),
+            convicted: json!([]),
             restarts: 1,
             waiting_jobs: 0,
             policy: "srtf",

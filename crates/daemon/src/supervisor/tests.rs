@@ -14,6 +14,8 @@ use salus_wire::{
     Change, Command, Error, FromService, Hello, Request, Terms, ToService, Welcome, encode_frame,
 };
 
+use serde_json::json;
+
 use super::*;
 use crate::config::Config;
 use crate::paths::Places;
@@ -136,6 +138,15 @@ impl Running {
         }
     }
 
+    /// What a library hears of a session that is gone.
+    fn fate(&self, session: u64) -> Option<String> {
+        match next(&self.ask(Request::Fate { session })) {
+            Some(FromService::Refused(refused)) => Some(refused.error.message),
+            Some(FromService::Answer(_)) => None,
+            other => panic!("no answer but {other:?}"),
+        }
+    }
+
     fn report(&self) -> Value {
         self.command(Request::Report).0
     }
@@ -200,6 +211,12 @@ fn refusal_of(stream: &UnixStream) -> Error {
         Some(FromService::Refused(refused)) => refused.error,
         other => panic!("not refused: {other:?}"),
     }
+}
+
+/// Whether nothing more comes; what came before is read.
+fn is_over(stream: &UnixStream) -> bool {
+    while next(stream).is_some() {}
+    true
 }
 
 fn is_gone(pid: &Value) -> bool {
@@ -304,6 +321,64 @@ fn those_who_send_garbage_or_nothing_disturb_nobody() {
     half.write_all(&[9, 0, 0]).expect("it is taken");
     assert_eq!(welcome(&service.job("fine.py")).session, 1);
     drop((silent, half));
+    service.stop();
+}
+
+#[test]
+fn a_program_that_ends_the_device_host_is_convicted_and_told_to_the_next_one() {
+    let service = start("works").until_ready();
+    let victim = service.job("victim.py");
+    let session = welcome(&victim).session;
+    let culprit = service.job("crash 5");
+    assert!(is_over(&victim) && is_over(&culprit));
+    let report = service.report_when(|r| r["events"] == json!(["convicted 5"]));
+    assert_eq!(report["service"]["restarts"], 1);
+    let convicted = &report["service"]["convicted"][0];
+    assert_eq!(convicted["name"], "bad_program");
+    assert_eq!(convicted["how"], "signal 6 (SIGABRT)");
+    // Both hear why, and nobody else.
+    let fate = service.fate(session).expect("it is known");
+    assert!(fate.contains("signal 6 (SIGABRT)"), "{fate}");
+    assert!(
+        fate.contains("`bad_program` of session 2 (`crash 5`"),
+        "{fate}"
+    );
+    let own = service.fate(session + 1).expect("it is known");
+    assert!(own.contains("this job's program `bad_program`"), "{own}");
+    assert_eq!(service.fate(session + 2), None);
+    service.stop();
+}
+
+#[test]
+fn convicted_programs_do_not_make_the_service_give_up() {
+    let service = start("works").until_ready();
+    for program in 1..=8 {
+        let culprit = service.job(&format!("crash {program}"));
+        assert!(is_over(&culprit));
+        service.report_when(|r| r["service"]["restarts"] == program && !r["events"].is_null());
+    }
+    service.stop();
+}
+
+#[test]
+fn a_session_is_killed_at_once_and_the_others_hear_who_did_it() {
+    let service = start("works").until_ready();
+    let (one, other) = (service.job("endless.py"), service.job("other.py"));
+    let (session, lost) = (welcome(&one).session, welcome(&other).session);
+    let change = Request::Change {
+        session,
+        change: Change::KillNow,
+    };
+    let (answer, _) = service.command(change);
+    assert_eq!(answer["device"]["state"], "starting again", "{answer}");
+    assert!(is_over(&one) && is_over(&other));
+    let report = service.report_when(|r| r["service"]["restarts"] == 1 && !r["events"].is_null());
+    assert_eq!(report["service"]["convicted"], json!([]));
+    let fate = service.fate(lost).expect("it is known");
+    assert!(
+        fate.contains(&format!("`salus job {session} kill --now`")),
+        "{fate}"
+    );
     service.stop();
 }
 

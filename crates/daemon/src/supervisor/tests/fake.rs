@@ -16,6 +16,7 @@ use salus_wire::{
 use serde_json::json;
 
 use super::super::{Launcher, enter};
+use crate::board::{Board, Writer};
 use crate::config::HostSettings;
 
 /// Which of the two the started program is.
@@ -110,6 +111,7 @@ fn host(mut socket: UnixStream, settings: &HostSettings) {
 
 fn listen(control: &Control, settings: &HostSettings, mute: bool) {
     let mut events: Vec<String> = Vec::new();
+    let mut writer: Option<Writer> = None;
     let mut inbox = Inbox::default();
     loop {
         let Some(received) = inbox.take::<ToHost>().expect("it is a frame") else {
@@ -119,7 +121,14 @@ fn listen(control: &Control, settings: &HostSettings, mute: bool) {
             }
         };
         match (received.message, received.descriptor) {
-            (ToHost::Adopt(adopt), Some(job)) => adopted(control, &adopt, job.into()),
+            (ToHost::Adopt(adopt), Some(job)) => {
+                // Names like `crash 5` run program 5 when they end everything.
+                let number = adopt.name.split(' ').nth(1).and_then(|n| n.parse().ok());
+                let running = writer.as_ref().zip(number);
+                let running = running.map(|(w, n)| w.begin(0, adopt.session, n, "bad_program"));
+                adopted(control, &adopt, job.into());
+                drop(running);
+            }
             (ToHost::Report(_), _) if mute => {}
             (ToHost::Report(report), _) => {
                 let json = json!({
@@ -161,13 +170,22 @@ fn listen(control: &Control, settings: &HostSettings, mute: bool) {
             (ToHost::CompilerEnded(ended), _) => {
                 events.push(format!("compiler {} ended: {}", ended.compiler, ended.how));
             }
-            (ToHost::Adopt(_) | ToHost::CompilerJoined(_), None) => panic!("no descriptor came"),
+            (ToHost::Board(_), Some(memory)) => {
+                let board = Board::open(memory).expect("the supervisor's memory");
+                writer = Some(Writer::new(board));
+            }
+            (ToHost::Convicted(convicted), _) => {
+                events.push(format!("convicted {}", convicted.program));
+            }
+            (ToHost::Adopt(_) | ToHost::CompilerJoined(_) | ToHost::Board(_), None) => {
+                panic!("no descriptor came")
+            }
         }
     }
 }
 
 fn adopted(control: &Control, adopt: &Adopt, mut job: UnixStream) {
-    match adopt.name.as_str() {
+    match adopt.name.split(' ').next().unwrap_or_default() {
         "crash" => std::process::abort(),
         "compile" => control.send(CompilerWanted { count: 1 }),
         _ => {}

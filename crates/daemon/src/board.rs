@@ -1,0 +1,254 @@
+//! What the device is doing, on a page that the device host writes and the supervisor reads.
+//!
+//! When the device host dies, nothing of it can be asked any more: the page is still there and says
+//! which programs ran. Each launch takes a place on it and leaves it when it has ended; of those of one
+//! lane, which run in order, the first is the one that was running.
+//!
+//! Cost: a few stores for each launch. Nothing is sent and nobody is woken.
+//! Not here: what follows from it (`supervisor/blame.rs`).
+#![expect(unsafe_code, reason = "atomics in shared memory")]
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::{Arc, Mutex};
+use std::{io, slice};
+
+use salus_channel::{Mapping, Segment};
+
+/// More launches than can be under way: two in each lane, those that call back, and loads.
+const PLACES: usize = 256;
+/// A program's name, as far as it fits.
+const NAME_WORDS: usize = 8;
+const NAME_BYTES: usize = NAME_WORDS * 8;
+
+/// Not in a lane: it runs beside all others.
+pub(crate) const BESIDE: u64 = u64::MAX;
+
+#[repr(C)]
+struct Page {
+    /// Not 0: the device host ended itself because of a bug of its own.
+    panicked: AtomicU64,
+    places: [Place; PLACES],
+}
+
+#[repr(C)]
+struct Place {
+    /// When it was taken, in the order of all; 0 while it is free. Written last, and cleared first.
+    order: AtomicU64,
+    lane: AtomicU64,
+    session: AtomicU64,
+    program: AtomicU64,
+    name: [AtomicU64; NAME_WORDS],
+}
+
+/// A program that was running.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) session: u64,
+    pub(crate) program: u64,
+    pub(crate) name: String,
+}
+
+/// The page as one of the two processes has it.
+#[derive(Debug)]
+pub(crate) struct Board(Mapping);
+
+impl Board {
+    /// A new page, and its descriptor for the other process.
+    pub(crate) fn create() -> io::Result<(Self, OwnedFd)> {
+        let (mapping, descriptor) = Segment::create(Self::BYTES, true)?.into_parts();
+        Ok((Self(mapping), descriptor))
+    }
+
+    /// The page of the supervisor.
+    pub(crate) fn open(descriptor: OwnedFd) -> io::Result<Self> {
+        let (mapping, _) = Segment::open(descriptor, Self::BYTES)?.into_parts();
+        Ok(Self(mapping))
+    }
+
+    pub(crate) const BYTES: u64 = size_of::<Page>() as u64;
+
+    fn page(&self) -> &Page {
+        let start = self.0.range(0, Self::BYTES).expect("it is as long as that");
+        // SAFETY: mapped, as long as a page and aligned as the kernel maps; atomics of any value are
+        // valid, and zeros to begin with. Whoever else has it is another process of the service.
+        unsafe { &slice::from_raw_parts(start.cast::<Page>(), 1)[0] }
+    }
+
+    /// The device host is about to end because of a bug of its own.
+    pub(crate) fn panicked(&self) {
+        self.page().panicked.store(1, Release);
+    }
+
+    /// What was running when the device host ended; nothing if that was its own doing.
+    pub(crate) fn running(&self) -> Vec<Running> {
+        let page = self.page();
+        if page.panicked.load(Acquire) != 0 {
+            return Vec::new();
+        }
+        let mut taken: Vec<(u64, u64, &Place)> = Vec::new();
+        for place in &page.places {
+            let order = place.order.load(Acquire);
+            if order != 0 {
+                taken.push((place.lane.load(Relaxed), order, place));
+            }
+        }
+        taken.sort_unstable_by_key(|(lane, order, _)| (*lane, *order));
+        taken.dedup_by(|one, first| one.0 == first.0 && first.0 != BESIDE);
+        taken.iter().map(|(_, _, place)| place.read()).collect()
+    }
+}
+
+impl Place {
+    fn read(&self) -> Running {
+        let bytes: Vec<u8> = self
+            .name
+            .iter()
+            .flat_map(|word| word.load(Relaxed).to_le_bytes())
+            .take_while(|byte| *byte != 0)
+            .collect();
+        Running {
+            session: self.session.load(Relaxed),
+            program: self.program.load(Relaxed),
+            name: String::from_utf8_lossy(&bytes).into_owned(),
+        }
+    }
+}
+
+/// The device host's side: gives places out.
+#[derive(Clone)]
+pub(crate) struct Writer(Arc<Shared>);
+
+struct Shared {
+    board: Board,
+    free: Mutex<Free>,
+}
+
+struct Free {
+    places: Vec<usize>,
+    order: u64,
+}
+
+/// A launch's place, until it is dropped.
+pub(crate) struct Taken {
+    writer: Writer,
+    place: Option<usize>,
+}
+
+impl Writer {
+    pub(crate) fn new(board: Board) -> Self {
+        let free = Free {
+            places: (0..PLACES).collect(),
+            order: 0,
+        };
+        Self(Arc::new(Shared {
+            board,
+            free: Mutex::new(free),
+        }))
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.0.board
+    }
+
+    pub(crate) fn begin(&self, lane: u64, session: u64, program: u64, name: &str) -> Taken {
+        let mut free = self.0.free.lock().expect("no panic under this lock");
+        free.order += 1;
+        let order = free.order;
+        let found = free.places.pop();
+        drop(free);
+        if let Some(place) = found.map(|at| &self.0.board.page().places[at]) {
+            place.lane.store(lane, Relaxed);
+            place.session.store(session, Relaxed);
+            place.program.store(program, Relaxed);
+            let cut = &name.as_bytes()[..name.floor_char_boundary(NAME_BYTES)];
+            for (at, word) in place.name.iter().enumerate() {
+                let mut bytes = [0; 8];
+                let part = cut.get(at * 8..).unwrap_or_default();
+                let part = &part[..part.len().min(8)];
+                bytes[..part.len()].copy_from_slice(part);
+                word.store(u64::from_le_bytes(bytes), Relaxed);
+            }
+            place.order.store(order, Release);
+        }
+        Taken {
+            writer: self.clone(),
+            place: found,
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let Some(place) = self.place else {
+            return;
+        };
+        let shared = &self.writer.0;
+        shared.board.page().places[place].order.store(0, Release);
+        let mut free = shared.free.lock().expect("no panic under this lock");
+        free.places.push(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared() -> (Board, Writer) {
+        let (ours, descriptor) = Board::create().expect("memory");
+        let theirs = Board::open(descriptor).expect("the same memory");
+        (ours, Writer::new(theirs))
+    }
+
+    fn numbers(board: &Board) -> Vec<u64> {
+        board.running().iter().map(|one| one.program).collect()
+    }
+
+    #[test]
+    fn the_first_of_each_lane_is_running_and_all_beside() {
+        let (board, writer) = shared();
+        assert_eq!(board.running(), []);
+        let name = "jit_train_step_ä".repeat(8);
+        let first = writer.begin(0, 7, 70, &name);
+        let second = writer.begin(0, 8, 80, "second");
+        let other = writer.begin(1, 9, 90, "other lane");
+        let beside = [
+            writer.begin(BESIDE, 7, 71, "a"),
+            writer.begin(BESIDE, 7, 72, "b"),
+        ];
+        assert_eq!(numbers(&board), [70, 90, 71, 72]);
+        let running = &board.running()[0];
+        assert_eq!(running.session, 7);
+        assert!(
+            name.starts_with(&running.name) && running.name.len() > 60,
+            "{running:?}"
+        );
+        drop(first);
+        assert_eq!(numbers(&board), [80, 90, 71, 72]);
+        drop((second, beside));
+        assert_eq!(numbers(&board), [90]);
+        drop(other);
+        assert_eq!(board.running(), []);
+    }
+
+    #[test]
+    fn more_launches_than_places_are_merely_not_on_it() {
+        let (board, writer) = shared();
+        let all: Vec<Taken> = (0..PLACES as u64 + 10)
+            .map(|n| writer.begin(BESIDE, 1, n, "x"))
+            .collect();
+        assert_eq!(board.running().len(), PLACES);
+        drop(all);
+        assert_eq!(board.running(), []);
+        assert_eq!(writer.0.free.lock().expect("no panic").places.len(), PLACES);
+    }
+
+    #[test]
+    fn a_bug_of_the_device_hosts_own_is_nobodys_doing() {
+        let (board, writer) = shared();
+        let _running = writer.begin(0, 7, 70, "innocent");
+        writer.board().panicked();
+        assert_eq!(board.running(), []);
+    }
+}
