@@ -55,6 +55,10 @@ pub struct HostSettings {
     pub compile_seconds: u64,
     /// What a compiler may take of the machine's memory. `None`: half of it.
     pub compile_bytes_max: Option<u64>,
+    /// An iteration of a program that never ran is overdue after this.
+    pub first_iteration_seconds: u64,
+    /// What no iteration may take.
+    pub iteration_seconds: Option<u64>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
     pub cache_memory_programs: u32,
@@ -149,6 +153,8 @@ pub struct Config {
     pub callback_seconds: u64,
     pub compile_seconds: u64,
     pub compile_bytes_max: Option<u64>,
+    pub first_iteration_seconds: u64,
+    pub iteration_seconds: Option<u64>,
     pub plugin_options: BTreeMap<String, PluginOption>,
     pub cache_dir: PathBuf,
     pub cache_disk_bytes: u64,
@@ -197,6 +203,8 @@ const COMPILERS_DEFAULT_MAX: usize = 4;
 const CALLBACK_SECONDS: u64 = 3600;
 /// The largest models compile in minutes on a core that others use, too.
 const COMPILE_SECONDS: u64 = 1800;
+/// A first run takes as long as the next, and few take a minute.
+const FIRST_ITERATION_SECONDS: u64 = 60;
 const CACHE_DISK_BYTES: u64 = 2 << 30;
 /// Compiled programs kept in memory for the next job; the bytes bound the few large ones.
 const CACHE_MEMORY_PROGRAMS: u32 = 4096;
@@ -223,6 +231,8 @@ impl Config {
             callback_seconds: CALLBACK_SECONDS,
             compile_seconds: COMPILE_SECONDS,
             compile_bytes_max: None,
+            first_iteration_seconds: FIRST_ITERATION_SECONDS,
+            iteration_seconds: None,
             plugin_options: BTreeMap::new(),
             cache_dir: absolute(&places.default_cache_dir()),
             cache_disk_bytes: CACHE_DISK_BYTES,
@@ -314,6 +324,13 @@ impl Config {
             let compile = limits.number("compile_seconds", 1..=i64::from(u32::MAX))?;
             set(&mut config.compile_seconds, compile.map(i64::unsigned_abs));
             config.compile_bytes_max = limits.bytes("compile_memory")?;
+            let first = limits.number("first_iteration_seconds", 1..=i64::from(u32::MAX))?;
+            set(
+                &mut config.first_iteration_seconds,
+                first.map(i64::unsigned_abs),
+            );
+            let most = limits.number("iteration_seconds", 1..=i64::from(u32::MAX))?;
+            config.iteration_seconds = most.map(i64::unsigned_abs);
         }
         if let Some(cache) = root.section("cache")? {
             set(&mut config.cache_dir, cache.path("directory")?);
@@ -347,6 +364,8 @@ impl Config {
             callback_seconds: self.callback_seconds,
             compile_seconds: self.compile_seconds,
             compile_bytes_max: self.compile_bytes_max,
+            first_iteration_seconds: self.first_iteration_seconds,
+            iteration_seconds: self.iteration_seconds,
             cache_dir: self.cache_dir.clone(),
             cache_disk_bytes: self.cache_disk_bytes,
             cache_memory_programs: self.cache_memory_programs,

@@ -187,6 +187,12 @@ impl Engine {
     }
 
     /// When to send [`Event::Woke`], if nothing else happens before.
+    /// Iterations that the device runs now, and since when.
+    pub fn running(&self) -> impl Iterator<Item = (SessionId, Program, Time)> {
+        let all = self.lanes.iter().flat_map(LaneState::running);
+        all.map(|(iteration, since)| (iteration.session, iteration.program, since))
+    }
+
     pub fn wake_at(&self) -> Option<Time> {
         self.wake_at
     }

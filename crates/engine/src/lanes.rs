@@ -144,6 +144,14 @@ impl LaneState {
         in_order.next().or(self.iterations.front())
     }
 
+    /// What runs now, and since when: the first in order, and those that call back.
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&Iteration, Time)> {
+        let first = self.iterations.iter().find(|i| i.calling.is_none());
+        let first = first.map(|i| (i, i.started_at.max(self.last_end)));
+        let beside = self.iterations.iter().filter(|i| i.calling.is_some());
+        first.into_iter().chain(beside.map(|i| (i, i.started_at)))
+    }
+
     /// Whether the device works for the session: its iteration is the first in order, or calls back.
     pub(crate) fn is_at_work_for(&self, session: SessionId) -> bool {
         let calls = |i: &Iteration| i.session == session && i.calling.is_some();

@@ -31,6 +31,7 @@ wire_enum! {
         5 = SessionClosed,
         6 = Traced,
         7 = CompilerUnwanted,
+        8 = Endless,
     }
 }
 
@@ -93,6 +94,9 @@ wire_struct! {
 
     /// The device host has programs to compile and wants one more compiler.
     CompilerWanted { count: u32 }
+
+    /// An iteration takes longer than one may: the device host must be started again.
+    Endless { session: u64, why: String = limits::ERROR_BYTES }
 
     /// What this compiler does is of no use to anybody: it is to end.
     CompilerUnwanted { compiler: u64 }

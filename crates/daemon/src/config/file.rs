@@ -50,6 +50,8 @@ const KEYS: &[(&str, &[&str])] = &[
             "callback_seconds",
             "compile_seconds",
             "compile_memory",
+            "first_iteration_seconds",
+            "iteration_seconds",
         ],
     ),
     ("cache", &["directory", "disk", "memory", "memory_programs"]),

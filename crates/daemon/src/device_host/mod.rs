@@ -17,6 +17,7 @@ mod history;
 mod launch;
 mod operations;
 mod outgoing;
+mod overdue;
 mod pages;
 mod paging;
 mod profile;
@@ -70,6 +71,7 @@ pub(crate) struct Host<D: Device> {
     /// How long a callback may take.
     callback_limit: std::time::Duration,
     launchers: callbacks::Launchers,
+    overdue: overdue::Limits,
     /// Where the supervisor looks for what ran, should this process die.
     board: OnceLock<board::Writer>,
     pub(crate) supervisor: Supervisor,
@@ -123,6 +125,8 @@ impl<D: Device> Host<D> {
         let (alarm, pages) = (Arc::clone(self), Arc::clone(&self.pages));
         thread("alarm").spawn(move || alarm.scheduling.keep_time())?;
         thread("pages").spawn(move || pages.prepare())?;
+        let host = Arc::clone(self);
+        thread("overdue").spawn(move || overdue::watch(&host))?;
         Ok(())
     }
 }
@@ -212,6 +216,10 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         session_bytes_max: settings.session_bytes_max,
         callback_limit: std::time::Duration::from_secs(settings.callback_seconds),
         launchers: callbacks::Launchers::default(),
+        overdue: overdue::Limits {
+            first: seconds(settings.first_iteration_seconds),
+            most: settings.iteration_seconds.map(seconds),
+        },
         board: OnceLock::new(),
         supervisor: supervisor.clone(),
     });
@@ -244,6 +252,10 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
             }
         }
     }
+}
+
+fn seconds(seconds: u64) -> salus_engine::Duration {
+    salus_engine::Duration(seconds.saturating_mul(1_000_000_000))
 }
 
 fn handle<D: Device>(

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::Host;
 use super::admission::show_bytes;
 use super::arrays::Moves;
+use super::overdue::{Overdue, overdue};
 use super::session::Session;
 
 /// As it is sent: the sessions are left out, and that is said, where they do not fit a frame.
@@ -30,6 +31,8 @@ fn json<D: Device>(host: &Host<D>) -> Value {
     let description = host.device.description();
     let mut sessions = Vec::new();
     host.scheduling.each(|session, account, engine, now| {
+        let late = overdue(engine, now, host.overdue);
+        let own = late.iter().find(|one| one.session == session.id);
         let holding = engine
             .ledger()
             .holding(session.id)
@@ -48,7 +51,11 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "name": session.identity.name,
             "pid": session.identity.pid,
             "user": session.identity.user,
-            "state": state(account.state()),
+            "state": match session.is_ending() {
+                true => "ending",
+                false => state(account.state()),
+            },
+            "overdue_ms": own.map(|one| milliseconds(one.runs)),
             "lane": engine.lane(session.id).map(|lane| lane.0),
             "weight": wishes.weight.0,
             "priority": class(wishes.class),
@@ -66,7 +73,7 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "memory_max_bytes": holding.memory_max,
             "moves": moves(&session.moves),
             "programs": session.usage.programs.load(Relaxed),
-            "why": why(session, engine),
+            "why": why(session, engine, &late),
         }));
     });
     let (major, minor) = description.api_version;
@@ -149,7 +156,19 @@ fn moves(moves: &Moves) -> Value {
 }
 
 /// What keeps the session from running, in one sentence with the numbers.
-fn why<D: Device>(session: &Session<D>, engine: &Engine) -> String {
+fn why<D: Device>(session: &Session<D>, engine: &Engine, late: &[Overdue]) -> String {
+    let late_of = |id: SessionId| late.iter().find(|one| one.session == id);
+    if session.is_ending() {
+        return match late_of(session.id) {
+            Some(one) => format!(
+                "its job is gone, and its iteration {}; `salus job {} kill --now` ends it, and with it \
+                 the state of all sessions",
+                one.text(),
+                session.id.0
+            ),
+            None => "its job is gone, and its last iteration ends".into(),
+        };
+    }
     let named = |id: Option<SessionId>| match id {
         Some(id) => format!("session {}", id.0),
         None => "another session".into(),
@@ -157,7 +176,10 @@ fn why<D: Device>(session: &Session<D>, engine: &Engine) -> String {
     match engine.why(session.id) {
         None => "it is gone".into(),
         Some(Why::AtWork) => "it asks for nothing: its own program works or waits".into(),
-        Some(Why::Running) => "an iteration of it runs".into(),
+        Some(Why::Running) => match late_of(session.id) {
+            Some(one) => format!("an iteration of it {}", one.text()),
+            None => "an iteration of it runs".into(),
+        },
         Some(Why::Callback) => {
             "its iteration waits for a callback that its own process runs".into()
         }
@@ -175,11 +197,20 @@ fn why<D: Device>(session: &Session<D>, engine: &Engine) -> String {
                 1 => "1 iteration is".into(),
                 n => format!("{n} iterations are"),
             };
-            format!(
+            let waits = format!(
                 "it waits for its turn under `{}`: {count} before it in its lane, and {} runs",
                 engine.policy().name(),
                 named(runs)
-            )
+            );
+            match runs.and_then(late_of) {
+                Some(one) => format!(
+                    "{waits}, whose iteration {}; `salus job {} kill --now` ends it, and with it the \
+                     state of all sessions",
+                    one.text(),
+                    one.session.0
+                ),
+                None => waits,
+            }
         }
         Some(Why::Apart) => "it waits for another lane: side by side, both would be slower".into(),
         Some(Why::GivesWay { first }) => format!(

@@ -289,6 +289,11 @@ impl<D: Device> Session<D> {
         self.send(&FromService::from(Refused { error }), None);
     }
 
+    /// Whether its job is gone, and something of it still runs.
+    pub(super) fn is_ending(&self) -> bool {
+        self.closing.load(SeqCst)
+    }
+
     /// Ends the session at the next boundary, whatever its job does.
     pub(super) fn kill(&self) {
         self.killed.store(true, SeqCst);

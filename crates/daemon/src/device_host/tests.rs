@@ -84,6 +84,8 @@ impl Fixture {
             callback_seconds: 60,
             compile_seconds: 60,
             compile_bytes_max: None,
+            first_iteration_seconds: 60,
+            iteration_seconds: None,
             cache_dir: cache.path().to_owned(),
             cache_disk_bytes: 1 << 20,
             cache_memory_programs: 16,
@@ -120,6 +122,10 @@ impl Fixture {
             session_bytes_max: None,
             callback_limit,
             launchers: super::callbacks::Launchers::default(),
+            overdue: super::overdue::Limits {
+                first: salus_engine::Duration(60_000_000_000),
+                most: None,
+            },
             board: std::sync::OnceLock::new(),
             supervisor,
         });

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use rustix::process::Signal;
 use salus_channel::Received;
 use salus_wire::{CompilerEnded, CompilerJoined, FromHost, Ordered, Trace, Up};
 use serde_json::Value;
@@ -94,6 +95,13 @@ impl Supervisor {
                 }
             }
             FromHost::CompilerWanted(wanted) => self.compilers.want(wanted.count),
+            FromHost::Endless(endless) => {
+                log::error(format_args!("{}", endless.why));
+                if let Some(host) = &mut self.host {
+                    self.kill_now = Some(endless.why);
+                    host.process().signal(Signal::KILL);
+                }
+            }
             FromHost::CompilerUnwanted(unwanted) => self.compilers.end(unwanted.compiler),
             FromHost::SessionClosed(closed) => {
                 if let Some(card) = self.sessions.remove(&closed.session) {

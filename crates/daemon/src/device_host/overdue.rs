@@ -1,0 +1,106 @@
+//! Iterations that take far longer than they should, named while they still run.
+//!
+//! A device runs an iteration to its end, so one that never ends keeps everybody waiting. It cannot be
+//! taken off the device, but it can be named: to whoever waits for it, in `salus ps` and in the log. If
+//! the configuration sets the longest that one may take, the supervisor is asked to start the device
+//! host again, which costs all sessions their state.
+//!
+//! Cost: one look a second.
+
+use std::collections::BTreeSet;
+use std::time::Duration as Wait;
+
+use salus_device::Device;
+use salus_engine::{Duration, Engine, SessionId, Time};
+use salus_wire::Endless;
+
+use super::Host;
+use crate::log;
+
+/// So many times its program's median is far longer.
+const TIMES: u64 = 20;
+/// Nobody minds what is shorter.
+const LEAST: Duration = Duration(1_000_000_000);
+const LOOK_EVERY: Wait = Wait::from_secs(1);
+
+/// When an iteration is overdue, and when it is ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Of a program of which nothing is known.
+    pub(super) first: Duration,
+    /// What none may take, if that is set.
+    pub(super) most: Option<Duration>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Overdue {
+    pub(super) session: SessionId,
+    pub(super) began: Time,
+    pub(super) runs: Duration,
+    /// What its program takes as a rule.
+    pub(super) usual: Option<Duration>,
+}
+
+impl Overdue {
+    /// `for 61.0 s, and as a rule 14.0 ms`.
+    pub(super) fn text(&self) -> String {
+        let seconds = self.runs.0 as f64 / 1e9;
+        match self.usual {
+            Some(usual) => {
+                let usual = usual.0 as f64 / 1e6;
+                format!("runs for {seconds:.1} s and takes {usual:.1} ms as a rule")
+            }
+            None => format!("runs for {seconds:.1} s, its program's first time"),
+        }
+    }
+}
+
+/// Those that are overdue now, one in each lane at most, and those that call back.
+pub(super) fn overdue(engine: &Engine, now: Time, limits: Limits) -> Vec<Overdue> {
+    let late = engine.running().filter_map(|(session, program, began)| {
+        let runs = now - began;
+        let usual = engine.estimates().of(program).map(|(median, _)| median);
+        let limit = match usual {
+            Some(median) => Duration(median.0.saturating_mul(TIMES)).max(LEAST),
+            None => limits.first,
+        };
+        (runs > limit).then_some(Overdue {
+            session,
+            began,
+            runs,
+            usual,
+        })
+    });
+    late.collect()
+}
+
+/// Names each of them once in the log, for ever.
+pub(super) fn watch<D: Device>(host: &Host<D>) {
+    let mut named = BTreeSet::new();
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        let look = |engine: &Engine, now| overdue(engine, now, host.overdue);
+        let late = host.scheduling.look(look);
+        named.retain(|one| late.iter().any(|o| (o.session, o.began) == *one));
+        for one in late {
+            let id = one.session.0;
+            if named.insert((one.session, one.began)) {
+                log::warn(format_args!(
+                    "session {id}: its iteration {}; `salus job {id} kill --now` ends it, and with \
+                     it the state of all sessions",
+                    one.text()
+                ));
+            }
+            if let Some(most) = host.overdue.most.filter(|most| one.runs > *most) {
+                let seconds = most.0 / 1_000_000_000;
+                host.supervisor.send(Endless {
+                    session: id,
+                    why: format!(
+                        "an iteration of session {id} took longer than the {seconds} s that \
+                         `[limits] iteration_seconds` allows, so the device host was started again"
+                    ),
+                });
+            }
+        }
+    }
+}
