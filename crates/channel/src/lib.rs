@@ -6,5 +6,5 @@
 mod segment;
 mod socket;
 
-pub use segment::{Mapping, Segment, blob, open_blob};
+pub use segment::{Mapping, Segment, blob, open_blob, text_of, with_text};
 pub use socket::{Inbox, Outbox, Received, send_all};

@@ -189,6 +189,28 @@ pub fn open_blob(descriptor: OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
     Ok(data)
 }
 
+/// A text that a frame carries, or that comes with it in a blob of at most `limit` bytes.
+pub fn text_of(inside: String, blob: Option<OwnedFd>, limit: usize) -> io::Result<String> {
+    let Some(blob) = blob else {
+        return Ok(inside);
+    };
+    let bytes = u64::try_from(rustix::fs::fstat(&blob)?.st_size).unwrap_or(u64::MAX);
+    if bytes > limit as u64 {
+        return Err(io::Error::other(format!(
+            "a text of {bytes} bytes, and {limit} is the limit"
+        )));
+    }
+    String::from_utf8(open_blob(blob, bytes)?).map_err(io::Error::other)
+}
+
+/// The text as a frame carries it, or nothing and a blob where it is too long for one.
+pub fn with_text(text: String, longest: usize) -> io::Result<(String, Option<OwnedFd>)> {
+    match text.len() <= longest {
+        true => Ok((text, None)),
+        false => Ok((String::new(), Some(blob(text.as_bytes())?))),
+    }
+}
+
 fn memfd() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(rustix::fs::memfd_create(c"salus", flags)?)

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use salus_channel::{Inbox, Received, open_blob, send_all};
+use salus_channel::{Inbox, Received, open_blob, send_all, text_of};
 use salus_daemon::config::Problem;
 use salus_daemon::paths::{Places, check_socket_length};
 use salus_wire::{
@@ -83,10 +83,13 @@ pub(crate) fn ask(path: &Path, request: Request) -> Result<Option<Answered>, Pro
     let FromService::Answer(answer) = received.message else {
         return Err(something_else(path));
     };
-    let json = serde_json::from_str(&answer.json).map_err(|e| {
+    let no_json = |e: String| {
         let at = path.display();
         Problem::new(format!("the service at `{at}` answered in no JSON: {e}"))
-    })?;
+    };
+    let text = text_of(answer.json, received.descriptor, limits::REPORT_BYTES);
+    let text = text.map_err(|e| no_json(e.to_string()))?;
+    let json = serde_json::from_str(&text).map_err(|e| no_json(e.to_string()))?;
     Ok(Some(Answered { json, stream }))
 }
 

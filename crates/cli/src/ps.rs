@@ -60,6 +60,18 @@ const CELL_CHARS: usize = 32;
 
 fn table(report: &Value) -> String {
     let mut out = device_line(&report["device"], &report["service"]);
+    for convicted in report["service"]["convicted"]
+        .as_array()
+        .into_iter()
+        .flatten()
+    {
+        out.push_str(&format!(
+            "refused: the program `{}` ended the device host ({}) for {}\n",
+            plain(&convicted["name"]),
+            plain(&convicted["how"]),
+            whole(&convicted["session"]),
+        ));
+    }
     let no_sessions = Vec::new();
     let sessions = report["sessions"].as_array().unwrap_or(&no_sessions);
     if sessions.is_empty() {
@@ -72,7 +84,19 @@ fn table(report: &Value) -> String {
         rows.push(COLUMNS.iter().map(cell).collect());
     }
     out.push_str(&aligned(&rows));
+    for session in sessions.iter().filter(|one| !one["overdue_ms"].is_null()) {
+        out.push_str(&format!(
+            "session {}: {}\n",
+            session["id"],
+            whole(&session["why"])
+        ));
+    }
     out
+}
+
+/// A sentence of the service's own, escaped and not cut.
+fn whole(value: &Value) -> String {
+    tame(value.as_str().unwrap_or("-"))
 }
 
 fn aligned(rows: &[Vec<String>]) -> String {

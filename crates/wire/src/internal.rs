@@ -87,6 +87,7 @@ wire_struct! {
     /// The device cannot be opened.
     Failed { error: Error }
 
+    /// The JSON may lie in a memfd that comes with this frame.
     Reported { request: u64, json: String = limits::JSON_BYTES }
 
     /// A [`crate::Recording`] lies in the memfd that comes with this frame.

@@ -149,6 +149,7 @@ wire_struct! {
     /// No session or no answer, and why.
     Refused { error: Error }
 
+    /// The JSON may lie in a memfd that comes with this frame.
     Answer { json: String = limits::JSON_BYTES }
 
     /// A [`crate::Recording`] lies in the memfd that comes with this frame.

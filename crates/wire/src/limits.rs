@@ -23,8 +23,11 @@ pub const ATTRIBUTES: usize = 1 << 12;
 pub const MEMORIES: usize = 64;
 /// Ids in one `Drop`, `Completed` or `Released` message.
 pub const BATCH: usize = 1 << 14;
-/// JSON that the supervisor or the device host answers with.
-pub const JSON_BYTES: usize = 1 << 20;
+/// JSON that the supervisor or the device host answers with in a frame; what is longer comes in a memfd
+/// with it.
+pub const JSON_BYTES: usize = 1 << 19;
+/// The longest that may come so: a report of [`SESSIONS`] sessions is a quarter of it.
+pub const REPORT_BYTES: usize = 1 << 25;
 /// Of each kind in a [`crate::Recording`]: what the device host remembers, and what goes on.
 pub const RECORDS: usize = 1 << 17;
 /// One shared segment.

@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use salus_channel::{Inbox, Outbox, Received};
 use salus_device::Device;
 use salus_wire::{
-    AskTrace, Error, Failed, FromHost, Reported, SessionClosed, ToHost, Traced, Up, Wire,
+    AskTrace, Error, Failed, FromHost, Reported, SessionClosed, ToHost, Traced, Up, Wire, limits,
 };
 
 use crate::board;
@@ -267,28 +267,18 @@ fn handle<D: Device>(
     match (received.message, received.descriptor) {
         (ToHost::Adopt(adopt), Some(descriptor)) => Session::start(host, adopt, descriptor.into()),
         (ToHost::Report(report), _) => {
-            let json = report::text(host);
-            supervisor.send(Reported {
-                request: report.request,
-                json,
-            });
+            send_report(host, supervisor, report.request);
         }
         (ToHost::Changed(changed), _) => {
             let session = salus_engine::SessionId(changed.session);
             terms::change(host, session, changed.change);
-            supervisor.send(Reported {
-                request: changed.request,
-                json: report::text(host),
-            });
+            send_report(host, supervisor, changed.request);
         }
         (ToHost::Ordered(ordered), _) => {
             if let Some(policy) = Policy::named(&ordered.policy) {
                 host.scheduling.tell(Event::Ordered { policy }, None);
             }
-            supervisor.send(Reported {
-                request: ordered.request,
-                json: report::text(host),
-            });
+            send_report(host, supervisor, ordered.request);
         }
         (ToHost::AskTrace(asked), _) => send_trace(host, supervisor, &asked),
         (ToHost::Board(_), descriptor) => {
@@ -324,6 +314,15 @@ fn handle<D: Device>(
             let how = "no descriptor was left for its connection";
             compilers.ended(joined.compiler, how.into());
         }
+    }
+}
+
+/// Sends how things are, in memory of its own if no frame holds it.
+fn send_report<D: Device>(host: &Host<D>, supervisor: &Supervisor, request: u64) {
+    match salus_channel::with_text(report::text(host), limits::JSON_BYTES) {
+        Ok((json, blob)) => supervisor.send_with(Reported { request, json }, blob),
+        // The supervisor says that nothing came.
+        Err(e) => log::warn(format_args!("no memory for a report: {e}")),
     }
 }
 

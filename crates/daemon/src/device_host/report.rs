@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use salus_device::Device;
 use salus_engine::{Class, Duration, Engine, SessionId, State, Why};
-use salus_wire::limits;
 use serde_json::{Value, json};
 
 use super::Host;
@@ -14,17 +13,8 @@ use super::arrays::Moves;
 use super::overdue::{Overdue, overdue};
 use super::session::Session;
 
-/// As it is sent: the sessions are left out, and that is said, where they do not fit a frame.
 pub(super) fn text<D: Device>(host: &Host<D>) -> String {
-    let mut report = json(host);
-    let text = report.to_string();
-    if text.len() <= limits::JSON_BYTES {
-        return text;
-    }
-    let left_out = report["sessions"].as_array().map_or(0, Vec::len);
-    report["sessions"] = json!([]);
-    report["sessions_left_out"] = json!(left_out);
-    report.to_string()
+    json(host).to_string()
 }
 
 fn json<D: Device>(host: &Host<D>) -> Value {

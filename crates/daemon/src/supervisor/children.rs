@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use rustix::process::Signal;
-use salus_channel::Received;
-use salus_wire::{CompilerEnded, CompilerJoined, FromHost, Ordered, Trace, Up};
+use salus_channel::{Received, text_of};
+use salus_wire::{CompilerEnded, CompilerJoined, FromHost, Ordered, Trace, Up, limits};
 use serde_json::Value;
 
 use super::greeting::{code, refusal};
@@ -81,8 +81,19 @@ impl Supervisor {
                 }
             }
             FromHost::Reported(reported) => {
+                let limit = limits::REPORT_BYTES;
+                let json = match text_of(reported.json, received.descriptor, limit) {
+                    Ok(json) => json,
+                    // Whoever waits is told that nothing came.
+                    Err(e) => {
+                        log::warn(format_args!(
+                            "a report of the device host cannot be read: {e}"
+                        ));
+                        return;
+                    }
+                };
                 for id in self.connections.reporting(Some(reported.request)) {
-                    self.report(id, Ok(&reported.json), now);
+                    self.report(id, Ok(&json), now);
                 }
             }
             FromHost::Traced(traced) => {

@@ -238,7 +238,7 @@ impl Supervisor {
             policy: &self.service.host.policy,
         };
         match answer(&merge(from_host, &self.sessions, &service, now)) {
-            Ok(report) => self.connections.answer(id, report, None, false, now),
+            Ok((report, blob)) => self.connections.answer(id, report, blob, false, now),
             Err(error) => self.connections.refuse(id, error),
         }
     }
@@ -444,7 +444,7 @@ impl Supervisor {
                 .refuse(id, refusal(code::PERMISSION_DENIED, why));
         }
         match answer(&farewell(&self.sessions)) {
-            Ok(farewell) => self.connections.answer(id, farewell, None, true, now),
+            Ok((farewell, blob)) => self.connections.answer(id, farewell, blob, true, now),
             Err(error) => self.connections.refuse(id, error),
         }
         let by = format!("{} (pid {pid})", name_of(uid));

@@ -1,9 +1,11 @@
 //! What `salus ps` is told: the device host's report, with what only the supervisor knows.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
 
+use salus_channel::with_text;
 use salus_wire::{Answer, Error, limits};
 use serde_json::{Map, Value, json};
 
@@ -100,21 +102,17 @@ pub(super) fn farewell(sessions: &Sessions) -> Value {
     json!({ "pid": std::process::id(), "sessions": list(sessions, "ended") })
 }
 
-/// A report as an answer, if it fits into a frame.
-pub(super) fn answer(report: &Value) -> Result<Answer, Error> {
-    // The frame holds the text and its length.
-    const ROOM: usize = limits::FRAME_BYTES - 4;
-    let json = report.to_string();
-    if json.len() > ROOM.min(limits::JSON_BYTES) {
-        return Err(refusal(
+/// A report as an answer, and the memory that it lies in if no frame holds it.
+pub(super) fn answer(report: &Value) -> Result<(Answer, Option<OwnedFd>), Error> {
+    let text = report.to_string();
+    let bytes = text.len();
+    match with_text(text, limits::JSON_BYTES) {
+        Ok((json, blob)) => Ok((Answer { json }, blob)),
+        Err(e) => Err(refusal(
             code::RESOURCE_EXHAUSTED,
-            format!(
-                "the report has {} bytes, and {ROOM} is the limit",
-                json.len()
-            ),
-        ));
+            format!("there is no memory for a report of {bytes} bytes: {e}"),
+        )),
     }
-    Ok(Answer { json })
 }
 
 /// The keys that scripts rely on are always there; what is not known is `null`.
