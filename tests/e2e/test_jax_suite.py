@@ -68,11 +68,12 @@ def compare(sandbox):
 
 
 def test_differences_are_found_and_named(compare):
-    result = compare("-o", "json")
+    result = compare("--lean", "-o", "json")
     assert result.code == 1, result.text()
     report = json.loads(result.stdout)
     assert report["files"]["tiny_test.py"] == {
-        "passed": 2,
+        "passed": 0,
+        "not_asked": 2,
         "failed": 1,
         "skipped": 0,
         "only_salus": 4,
@@ -93,6 +94,10 @@ def test_differences_are_found_and_named(compare):
     # What is stored is not run again: an interrupted run goes on.
     stored = compare("--side", "cpu")
     assert "[1/1]" not in stored.stderr, stored.text()
+
+    # In full, both sides run all of it.
+    full = json.loads(compare("--again", "all", "-o", "json").stdout)["files"]["tiny_test.py"]
+    assert (full["passed"], full["not_asked"], full["only_salus"]) == (2, 0, 4)
 
 
 def test_a_side_alone_is_no_comparison(compare):

@@ -131,6 +131,8 @@ fn unknown_device(state: &str, policy: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use salus_channel::text_of;
+
     use super::*;
 
     fn service(started: Instant) -> ServicePart<'static> {
@@ -184,11 +186,21 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_does_not_fit_is_refused_with_both_numbers() {
-        let error = answer(&Value::String("x".repeat(2 << 20))).expect_err("too large");
+    fn a_report_that_no_frame_holds_comes_in_memory_of_its_own() {
+        let long = "x".repeat(2 * limits::JSON_BYTES);
+        let (inside, blob) = answer(&json!(long)).expect("there is memory");
+        assert_eq!((inside.json.as_str(), blob.is_some()), ("", true));
+        let text = text_of(inside.json, blob, limits::REPORT_BYTES).expect("it is text");
+        assert_eq!(text, json!(long).to_string());
+
+        let (inside, blob) = answer(&json!("short")).expect("it fits");
+        assert_eq!((inside.json.as_str(), blob.is_none()), ("\"short\"", true));
+
+        let (inside, blob) = answer(&json!(long)).expect("there is memory");
+        let error = text_of(inside.json, blob, limits::JSON_BYTES).expect_err("too long");
         assert_eq!(
-            error.message,
-            "the report has 2097154 bytes, and 1048572 is the limit"
+            error.to_string(),
+            "a text of 1048578 bytes, and 524288 is the limit"
         );
     }
 }
