@@ -6,10 +6,12 @@ use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sched::{CloneFlags, unshare};
+use rustix::net::{AddressFamily, SocketType, socket};
 use rustix::process::{Pid, Signal, getppid, kill_process, test_kill_process};
 
 /// Something that a process in a box should not be able to do, and how it went.
@@ -79,6 +81,18 @@ pub fn escapes(outside: &Path) -> Vec<Escape> {
         "remove a file",
         fs::remove_file(outside.join("removable")),
     );
+    let unbound = socket(AddressFamily::INET, SocketType::DGRAM, None);
+    attempt(
+        CALLS,
+        "make a socket",
+        unbound.map(drop).map_err(Into::into),
+    );
+    let kernels = socket(AddressFamily::NETLINK, SocketType::RAW, None);
+    attempt(
+        CALLS,
+        "ask the kernel for networks",
+        kernels.map(drop).map_err(Into::into),
+    );
     // Port 9 has nobody behind it, which would be another error.
     attempt(
         CALLS,
@@ -92,18 +106,21 @@ pub fn escapes(outside: &Path) -> Vec<Escape> {
     );
     attempt(
         CALLS,
-        "make a UDP socket",
+        "bind by UDP",
         UdpSocket::bind(("127.0.0.1", 0)).map(drop),
     );
-    let socket = outside.join("listens");
+    let listens = outside.join("listens");
     attempt(
         CALLS,
         "connect to a local socket",
-        UnixStream::connect(&socket).map(drop),
+        UnixStream::connect(&listens).map(drop),
     );
     let mine = UnixListener::bind(outside.join("mine"));
     attempt(CALLS, "make a local socket", mine.map(drop));
     attempt(CALLS, "run a program", run("/bin/true"));
+    // Of a file that is not there, because this process must go on where it is allowed.
+    let became = Command::new("/no/such/program").exec();
+    attempt(CALLS, "become a program", Err(became));
     let found = test_kill_process(parent);
     attempt(CALLS, "look for another process", found.map_err(Into::into));
     // One that nobody notices, should it arrive.
