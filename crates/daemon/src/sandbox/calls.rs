@@ -88,6 +88,9 @@ const GRAVE_HERE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 const GRAVE_HERE: &[i64] = &[];
 
+/// The same number everywhere; `libc` does not have it for every architecture.
+const FCHMODAT2: i64 = 452;
+
 /// What takes a process beyond itself: addresses on a network or in the file system, programs, other
 /// users' rights, and objects that all processes of a user share. Connections that exist go on.
 const OUTSIDE: &[i64] = &[
@@ -131,7 +134,7 @@ const OUTSIDE: &[i64] = &[
     // Landlock has no say in these, and `truncate` only since its third version.
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
+    FCHMODAT2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
     libc::SYS_fremovexattr,
@@ -180,7 +183,7 @@ const WRITES_HERE: &[i64] = &[
     libc::SYS_utimes,
 ];
 #[cfg(target_arch = "aarch64")]
-const WRITES_HERE: &[i64] = &[libc::SYS_renameat];
+const WRITES_HERE: &[i64] = &[38]; // `renameat`, which `libc` does not have here.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const WRITES_HERE: &[i64] = &[];
 
