@@ -4,6 +4,7 @@
 //! good; the others are told for information.
 
 mod checks;
+pub(crate) mod sandbox;
 
 use std::process::ExitCode;
 
@@ -87,6 +88,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     let config = loaded.unwrap_or_else(|_| Config::defaults(&places));
     findings.extend(checks::devices(&config));
     findings.push(checks::lapack(&config));
+    findings.extend(sandbox::findings(&config.device, &places));
     findings.push(checks::python());
     findings.push(checks::service(&places, arguments.place.socket.as_deref()));
     findings.push(checks::private_dir(&places));

@@ -86,6 +86,9 @@ enum Command {
     /// A part of `salus doctor`
     #[command(hide = true)]
     ProbePlugin(probe::Arguments),
+    /// A part of `salus doctor`
+    #[command(hide = true)]
+    ProbeSandbox(doctor::sandbox::Arguments),
 }
 
 /// Which service is meant.
@@ -133,6 +136,7 @@ fn main() -> ExitCode {
         Command::Detach(arguments) => background::detach(&arguments),
         Command::Become(arguments) => run::child::become_command(&arguments),
         Command::ProbePlugin(arguments) => probe::probe(&arguments),
+        Command::ProbeSandbox(arguments) => doctor::sandbox::probe(&arguments),
     };
     outcome.unwrap_or_else(|problem| output::error(&problem))
 }

@@ -407,6 +407,34 @@ fn doctor_says_yes_or_no_and_what_to_do() {
 }
 
 #[test]
+fn doctor_says_of_every_part_of_the_sandbox_whether_it_is_there() {
+    let home = Home::new();
+    let done = home.run(&["doctor", "-o", "json"]);
+    let json: Value = serde_json::from_str(&done.out).expect("it is JSON");
+    let checks = json["checks"].as_array().expect("a list");
+    let of = |name: &str| {
+        let found = checks.iter().find(|check| check["check"] == name);
+        found.unwrap_or_else(|| panic!("no `{name}` in {checks:#?}"))
+    };
+    let parts = ["limits", "network", "capabilities", "files", "system calls"];
+    let parts = parts.map(|part| of(&format!("sandbox: {part}")));
+    for check in parts {
+        let missing = check["state"] == "absent" && check["advice"].is_string();
+        assert!(check["state"] == "ok" || missing, "{check:#}");
+    }
+    // What was tried agrees with what the kernel has.
+    if parts.iter().all(|check| check["state"] == "ok") {
+        assert_eq!(of("sandbox")["state"], "ok", "{:#}", of("sandbox"));
+    }
+    // The service's own processes have what doctor has found.
+    assert_eq!(home.run(&["serve", "--background"]).code, 0);
+    let host = &home.report()["service"]["device_host_pid"];
+    let status = fs::read_to_string(format!("/proc/{host}/status")).expect("it runs");
+    let filtered = status.contains("\nSeccomp:\t2\n");
+    assert_eq!(filtered, parts[4]["state"] == "ok", "{status}");
+}
+
+#[test]
 fn a_socket_elsewhere_is_used_by_all_commands() {
     let home = Home::new();
     let elsewhere = home.dir.join("else.sock");

@@ -11,4 +11,5 @@ pub mod device_host;
 pub mod log;
 mod opened;
 pub mod paths;
+pub mod sandbox;
 pub mod supervisor;

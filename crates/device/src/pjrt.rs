@@ -13,7 +13,7 @@
 #![expect(unsafe_code, reason = "hands launches to the vendor's plugin")]
 
 use std::any::Any;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -92,19 +92,27 @@ const CALLS_BACK: &str = "the program calls back, so it must be run to its end";
 /// The option by which the CPU plugin takes its number of virtual devices.
 const CPU_LANES: &str = "cpu_device_count";
 
+fn open_plugin(path: &Path) -> Result<Plugin, Error> {
+    if !path.is_file() {
+        return Err(error(
+            NOT_FOUND,
+            format!(
+                "there is no plugin at {}; name another file or install it",
+                path.display()
+            ),
+        ));
+    }
+    Plugin::open(path).map_err(vendor)
+}
+
 impl PjrtDevice {
+    /// Opens the plugin's library ahead of [`PjrtDevice::open`], which then needs no file any more.
+    pub fn open_library(path: &Path) -> Result<(), Error> {
+        open_plugin(path).map(drop)
+    }
+
     pub fn open(config: &PjrtConfig) -> Result<PjrtDevice, Error> {
-        let path = &config.plugin;
-        if !path.is_file() {
-            return Err(error(
-                NOT_FOUND,
-                format!(
-                    "there is no plugin at {}; name another file or install it",
-                    path.display()
-                ),
-            ));
-        }
-        let plugin = Plugin::open(path).map_err(vendor)?;
+        let plugin = open_plugin(&config.plugin)?;
         let (client, options) = open_client(&plugin, config)?;
         if let Some(registered) = callbacks::register(&client) {
             registered?;

@@ -2,7 +2,8 @@
 //!
 //! The vendor's compiler can crash on odd input and keeps tens of megabytes after large programs;
 //! in a process of its own neither reaches anybody's session. It gets the source and the rebuilt
-//! options in a memfd and answers with the executable and its signature in another.
+//! options in a memfd and answers with the executable and its signature in another. It is in a box
+//! (`sandbox`): it has its socket, its memory, and nothing else.
 //!
 //! Not here: the cache, the device's memory, anything of a job but the program.
 
@@ -10,9 +11,8 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 
-use rustix::process::{Resource, Rlimit, setrlimit};
 use salus_channel::{Inbox, Received, blob, open_blob, send_all};
-use salus_device::{Device, Source, machine};
+use salus_device::{Device, Source};
 use salus_wire::{
     CompileError, CompileRequest, CompileResult, Error, FromCompiler, StoredProgram, ToCompiler,
     Wire, limits,
@@ -21,17 +21,23 @@ use salus_wire::{
 use crate::config::HostSettings;
 use crate::log;
 use crate::opened::{Opened, open};
+use crate::sandbox::Process;
+use crate::supervisor::is_first_compiler;
 
-/// The process: opens the device for compiling and serves the device host.
+/// The process: opens the device for compiling and serves the device host. The first compiler of a
+/// service says in the log what its box lacks, for all of them.
 pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
     // Before the plugin starts its threads, which inherit it.
     lower_priority();
-    limit_memory(settings.compile_bytes_max);
-    let result = match open(settings) {
-        Ok(Opened::Pjrt(device)) => serve(&device, &control),
-        Ok(Opened::Scripted(device)) => serve(&device, &control),
-        Err(error) => Err(error),
-    };
+    let result = open(Process::Compiler, settings).and_then(|(opened, held)| {
+        if is_first_compiler() {
+            held.log_missing("compilers");
+        }
+        match opened {
+            Opened::Pjrt(device) => serve(&device, &control),
+            Opened::Scripted(device) => serve(&device, &control),
+        }
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -110,16 +116,4 @@ fn compile<D: Device>(device: &D, request: &CompileRequest, code: &[u8]) -> Resu
 /// job would wait minutes for its first step.
 fn lower_priority() {
     let _ = rustix::process::setpriority_process(None, 5);
-}
-
-/// A program that takes more ends its own compilation, before the machine has nothing left for others.
-fn limit_memory(asked: Option<u64>) {
-    let Some(bytes) = asked.or_else(|| Some(machine::total_bytes()? / 2)) else {
-        return;
-    };
-    let limit = Rlimit {
-        current: Some(bytes),
-        maximum: Some(bytes),
-    };
-    let _ = setrlimit(Resource::Data, limit);
 }

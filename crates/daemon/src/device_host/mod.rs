@@ -51,6 +51,7 @@ use crate::log;
 use salus_engine::{Engine, Event, Policy, SessionId};
 
 use crate::opened::{Opened, open};
+use crate::sandbox::Process;
 use compilers::Compilers;
 use programs::{Program, Programs};
 use scheduling::Scheduling;
@@ -158,13 +159,17 @@ pub fn main(control: UnixStream, settings: &HostSettings) -> ExitCode {
         socket: Arc::new(control),
         outbox: Arc::new(Mutex::new(Outbox::default())),
     };
-    match open(settings) {
-        Ok(Opened::Pjrt(device)) => serve(device, settings, &supervisor),
-        Ok(Opened::Scripted(device)) => serve(device, settings, &supervisor),
+    let (opened, held) = match open(Process::DeviceHost, settings) {
+        Ok(opened) => opened,
         Err(error) => {
             supervisor.send(Failed { error });
-            ExitCode::FAILURE
+            return ExitCode::FAILURE;
         }
+    };
+    held.log_missing("device host");
+    match opened {
+        Opened::Pjrt(device) => serve(device, settings, &supervisor),
+        Opened::Scripted(device) => serve(device, settings, &supervisor),
     }
 }
 

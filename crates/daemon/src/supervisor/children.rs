@@ -252,7 +252,8 @@ impl Supervisor {
                 host: settings,
                 ..
             } = &self.service;
-            match launcher.start(Role::Compiler, settings) {
+            let first = self.compilers.is_first();
+            match launcher.start(Role::Compiler { first }, settings) {
                 Ok(started) => {
                     let (compiler, pid, socket) = self.compilers.joined(started, now);
                     log::info(format_args!("compiler {compiler} started (pid {pid})"));

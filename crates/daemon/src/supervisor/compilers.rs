@@ -58,6 +58,11 @@ impl Compilers {
         wanted.then(|| self.not_before.unwrap_or(now))
     }
 
+    /// Whether the next one is the first of this service.
+    pub(super) fn is_first(&self) -> bool {
+        self.next_id == 1
+    }
+
     /// Counts a new one. Returns what the device host must be told: its id, pid and socket.
     pub(super) fn joined(
         &mut self,

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use rustix::process::Signal;
 
-use super::process::SETTINGS;
+use super::process::{FIRST, SETTINGS};
 use crate::config::{HostSettings, Problem};
 
 /// Takes over the control socket and the settings. `name` is what `ps` and `top` show.
@@ -27,6 +27,11 @@ pub fn enter(name: &CStr) -> Result<(UnixStream, HostSettings), Problem> {
     let control = bind_to_supervisor(name)
         .map_err(|e| Problem::new(format!("the supervisor's socket cannot be taken over: {e}")))?;
     Ok((control, settings))
+}
+
+/// Whether this process is the first compiler of its service.
+pub(crate) fn is_first_compiler() -> bool {
+    std::env::var_os(FIRST).is_some()
 }
 
 fn bind_to_supervisor(name: &CStr) -> io::Result<UnixStream> {

@@ -54,6 +54,7 @@ use crate::log;
 
 pub use self::endpoint::is_locked;
 pub use self::entry::enter;
+pub(crate) use self::entry::is_first_compiler;
 pub use self::process::Launcher;
 pub use self::users::name_of;
 

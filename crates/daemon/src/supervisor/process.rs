@@ -20,6 +20,8 @@ use crate::config::HostSettings;
 
 /// Where a child finds its settings.
 pub(super) const SETTINGS: &str = "SALUS_CHILD_SETTINGS";
+/// Set for the first compiler of a service, which speaks for all where all would say the same.
+pub(super) const FIRST: &str = "SALUS_CHILD_FIRST";
 /// The vendors' libraries write to standard error for their developers; errors come as errors.
 const QUIET: (&str, &str) = ("TF_CPP_MIN_LOG_LEVEL", "3");
 
@@ -66,7 +68,7 @@ impl Default for Launcher {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     DeviceHost,
-    Compiler,
+    Compiler { first: bool },
 }
 
 impl Launcher {
@@ -82,7 +84,7 @@ impl Launcher {
         let (ours, theirs) = UnixStream::pair()?;
         let arguments = match role {
             Role::DeviceHost => &self.device_host,
-            Role::Compiler => &self.compiler,
+            Role::Compiler { .. } => &self.compiler,
         };
         let mut command = Command::new(&self.program);
         command
@@ -95,10 +97,13 @@ impl Launcher {
                 // LAPACK writes a line there for some matrices, so a job could fill the log.
                 Role::DeviceHost => Stdio::null(),
                 // What a vendor's library prints belongs in the log.
-                Role::Compiler => Stdio::from(io::stderr().as_fd().try_clone_to_owned()?),
+                Role::Compiler { .. } => Stdio::from(io::stderr().as_fd().try_clone_to_owned()?),
             })
             // A Ctrl-C at the terminal is for the supervisor, which then ends its children.
             .process_group(0);
+        if role == (Role::Compiler { first: true }) {
+            command.env(FIRST, "1");
+        }
         if std::env::var_os(QUIET.0).is_none() {
             command.env(QUIET.0, QUIET.1);
         }
