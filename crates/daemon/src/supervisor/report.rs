@@ -48,6 +48,8 @@ pub(super) struct ServicePart<'a> {
     pub(super) waiting_jobs: usize,
     /// What the device host was told, or will be when it listens.
     pub(super) policy: &'a str,
+    /// Those that hold, by their names in the configuration.
+    pub(super) limits: Value,
 }
 
 impl ServicePart<'_> {
@@ -61,6 +63,7 @@ impl ServicePart<'_> {
             "restarts": self.restarts,
             "convicted": self.convicted,
             "waiting_jobs": self.waiting_jobs,
+            "limits": self.limits,
         })
     }
 }
@@ -142,6 +145,7 @@ mod tests {
             restarts: 1,
             waiting_jobs: 0,
             policy: "srtf",
+            limits: json!({ "sessions": 4096 }),
         }
     }
 
@@ -168,6 +172,7 @@ mod tests {
         let expected = r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[],"service":{"pid":"#;
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(report["service"]["device_host_pid"], 42);
+        assert_eq!(report["service"]["limits"]["sessions"], 4096);
         assert_eq!(report["service"]["socket"], "/run/salus/salus.sock");
     }
 
@@ -184,11 +189,11 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_does_not_fit_is_refused_with_both_numbers() {
-        let error = answer(&Value::String("x".repeat(2 << 20))).expect_err("too large");
-        assert_eq!(
-            error.message,
-            "the report has 2097154 bytes, and 1048572 is the limit"
-        );
+    fn a_report_that_no_frame_holds_comes_in_memory_of_its_own() {
+        let report = Value::String("x".repeat(2 << 20));
+        let (inside, blob) = answer(&report).expect("there is memory");
+        assert_eq!(inside.json, "");
+        let text = salus_channel::text_of(inside.json, blob, limits::REPORT_BYTES);
+        assert_eq!(text.expect("it can be read"), report.to_string());
     }
 }
