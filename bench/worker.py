@@ -505,6 +505,7 @@ def transfers(mebibytes):
     source, target = np.zeros(count, np.float32), np.zeros(count, np.float32)
     fresh = itertools.count(1)
     plus_one = jax.jit(lambda x: x + 1)
+    first = jax.jit(lambda x: x[0])
 
     def copy():
         source.fill(next(fresh))
@@ -518,6 +519,16 @@ def transfers(mebibytes):
         array = jax.device_put(source)
         array.block_until_ready()
         return clock() - before, array
+
+    def to_program():
+        """Until a program has read it: what the service does with it meanwhile counts."""
+        source.fill(next(fresh))
+        before = clock()
+        value = first(jax.device_put(source)).block_until_ready()
+        elapsed = clock() - before
+        if value != source[0]:
+            raise RuntimeError(f"sent {source[0]} and a program read {value}")
+        return elapsed
 
     def to_host(array):
         result = plus_one(array)
@@ -536,7 +547,9 @@ def transfers(mebibytes):
         del array
         # Arrays are freed on other threads, and by Salus in another process: not beside a copy.
         time.sleep(FREEING_SECONDS)
-        return put, get, copy(), copy()
+        used = to_program()
+        time.sleep(FREEING_SECONDS)
+        return put, used, get, copy(), copy()
 
     seconds = yield {}
     while True:
@@ -544,11 +557,12 @@ def transfers(mebibytes):
         times, begin = [], clock()
         while not times or clock() - begin < seconds:
             times.append(once())
-        puts, gets, copies, copies_again = (median(column) * 1e6 for column in zip(*times))
+        puts, used, gets, copies, copies_again = (median(column) * 1e6 for column in zip(*times))
         seconds = yield {
             "copy_us": copies,
             "copy_again_us": copies_again,
             "to_device_us": puts,
+            "to_program_us": used,
             "to_host_us": gets,
             "transfers": len(times),
         }

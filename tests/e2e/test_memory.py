@@ -66,6 +66,22 @@ def test_jobs_that_do_not_fit_together_all_finish(make_daemon, sandbox):
     assert paged > 0, "320 MiB do not fit 128 MiB"
 
 
+def test_the_same_bits_where_what_jobs_give_is_copied(make_daemon, sandbox):
+    """A service for several users keeps no array in memory that a job can write."""
+    options = ("--mib", 40, "--scratch-mib", 40, "--steps", 6)
+    alone = expected(sandbox, sandbox.direct(), *options)
+    config = 'schema_version = 1\n[service]\nallow_users = "all"\n'
+    daemon = make_daemon(config=config, options=["--memory", "128MiB"])
+    jobs = holders(sandbox, daemon, 4, *options)
+    for n, job in enumerate(jobs):
+        assert job.result().ok().stdout == alone[n % 3], f"job {n}"
+    report = daemon.ps()
+    assert report["device"]["peak_bytes"] <= 128 * MIB
+    assert report["device"]["resident_bytes"] == report["device"]["paged_bytes"] == 0
+    limits = report["service"]["limits"]
+    assert 2 * limits["sessions_per_user"] <= limits["sessions"], "one user cannot have them all"
+
+
 def test_two_lanes_give_the_same_bits(make_daemon, sandbox):
     options = ("--mib", 20, "--scratch-mib", 20, "--steps", 20)
     alone = expected(sandbox, sandbox.direct(), *options)

@@ -15,6 +15,9 @@ use std::ptr::NonNull;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
+/// What `statfs` says of an ordinary memfd.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+
 /// A mapping of a whole memfd, readable and writable, and its descriptor.
 #[derive(Debug)]
 pub struct Segment {
@@ -55,6 +58,10 @@ impl Segment {
             return Err(io::Error::other(
                 "a segment is not sealed against shrinking",
             ));
+        }
+        // Huge pages have seals, too, but where none is left, touching one ends the process.
+        if rustix::fs::fstatfs(&descriptor)?.f_type as u64 != TMPFS_MAGIC {
+            return Err(io::Error::other("a segment is not of ordinary pages"));
         }
         let there = rustix::fs::fstat(&descriptor)?.st_size;
         if bytes == 0 || u64::try_from(there).unwrap_or(0) < bytes {
@@ -214,4 +221,22 @@ pub fn with_text(text: String, longest: usize) -> io::Result<(String, Option<Own
 fn memfd() -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     Ok(rustix::fs::memfd_create(c"salus", flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_no_segment() {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        // Not every kernel has them.
+        let Ok(descriptor) = rustix::fs::memfd_create(c"huge", flags) else {
+            return;
+        };
+        rustix::fs::ftruncate(&descriptor, 1 << 30).expect("a size of whole pages");
+        rustix::fs::fcntl_add_seals(&descriptor, SealFlags::SHRINK).expect("it takes seals");
+        let refused = Segment::open(descriptor, 4096).expect_err("not ordinary");
+        assert_eq!(refused.to_string(), "a segment is not of ordinary pages");
+    }
 }

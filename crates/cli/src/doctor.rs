@@ -90,18 +90,21 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     findings.push(checks::lapack(&config));
     findings.extend(sandbox::findings(&config.device, &places));
     findings.push(checks::python());
-    findings.push(checks::service(&places, arguments.place.socket.as_deref()));
+    let (service, running) = checks::service(&places, arguments.place.socket.as_deref());
+    findings.push(service);
+    let limits = running.unwrap_or_else(|| checks::configured_limits(&config));
+    findings.push(checks::limits(&limits));
     findings.push(checks::private_dir(&places));
     findings.push(checks::cache(&config));
     let ready = findings.iter().all(|f| f.state != State::Bad);
     output::data(&match arguments.output {
-        Format::Json => format!("{:#}\n", as_json(&findings, ready)),
+        Format::Json => format!("{:#}\n", as_json(&findings, &limits, ready)),
         Format::Table => as_text(&findings, ready),
     });
     Ok(if ready { ExitCode::SUCCESS } else { NO })
 }
 
-fn as_json(findings: &[Finding], ready: bool) -> Value {
+fn as_json(findings: &[Finding], limits: &Value, ready: bool) -> Value {
     let one = |finding: &Finding| {
         json!({
             "check": finding.what,
@@ -115,7 +118,7 @@ fn as_json(findings: &[Finding], ready: bool) -> Value {
         })
     };
     let checks: Vec<Value> = findings.iter().map(one).collect();
-    json!({ "ready": ready, "checks": checks })
+    json!({ "ready": ready, "checks": checks, "limits": limits })
 }
 
 fn as_text(findings: &[Finding], ready: bool) -> String {
@@ -163,8 +166,9 @@ service     -        none runs
 a job cannot run yet: see what is missing above
 ";
         assert_eq!(as_text(&findings, false), expected);
-        let json = as_json(&findings, false);
+        let json = as_json(&findings, &json!({ "sessions": 7 }), false);
         assert_eq!(json["ready"], false);
+        assert_eq!(json["limits"]["sessions"], 7);
         assert_eq!(json["checks"][1]["advice"], "`pip install xla-cpu-pjrt`");
     }
 }

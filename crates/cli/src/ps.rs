@@ -84,7 +84,8 @@ fn table(report: &Value) -> String {
         rows.push(COLUMNS.iter().map(cell).collect());
     }
     out.push_str(&aligned(&rows));
-    for session in sessions.iter().filter(|one| !one["overdue_ms"].is_null()) {
+    let is_told = |one: &&Value| !one["overdue_ms"].is_null() || one["state"] == "killed";
+    for session in sessions.iter().filter(is_told) {
         out.push_str(&format!(
             "session {}: {}\n",
             session["id"],

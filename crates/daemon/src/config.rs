@@ -49,6 +49,13 @@ pub struct HostSettings {
     pub session_bytes_max: Option<u64>,
     /// The most that a user's sessions may hold together.
     pub user_bytes_max: Option<u64>,
+    /// The most that programs may take that a user's sessions hold loaded. `None`: a quarter of the
+    /// machine's memory.
+    pub user_programs_bytes_max: Option<u64>,
+    /// Sessions that a user may have open. `None`: half of all where several users are admitted.
+    pub user_sessions_max: Option<u32>,
+    /// Whether somebody besides the service's own user and root may come in.
+    pub several_users: bool,
     /// How long a callback of a job may take.
     pub callback_seconds: u64,
     /// How long a compilation may take.
@@ -77,11 +84,61 @@ const HEADROOM: u64 = 32;
 /// little, and each is a virtual device of the CPU plugin, of which there may be no more than cores.
 const LANES_PACKED: usize = 4;
 
+/// Which part of the machine's memory the programs of one user may take where nothing is said: far more
+/// than jobs need, and others' are left room.
+const PROGRAMS_PART: u64 = 4;
+
 impl HostSettings {
     /// How many lanes the device is opened with.
     pub fn device_lanes(&self) -> u32 {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         self.lanes.unwrap_or(cores.min(LANES_PACKED) as u32)
+    }
+
+    /// Whether arrays are copied out of the memory that a job shares with the service. A job could
+    /// otherwise write to an array while a program computes with it, and so make the program read and
+    /// write where it must not, in the process that all users share. A user's own jobs are trusted not to.
+    pub fn copies_uploads(&self) -> bool {
+        self.several_users
+    }
+
+    /// One more than may run for a single user, so that who has filled them does not keep others out.
+    pub fn compilers_max(&self) -> u32 {
+        self.compilers.max(1) + 1
+    }
+
+    pub fn user_programs_bytes(&self) -> u64 {
+        let part = || machine::total_bytes().map_or(u64::MAX, |bytes| bytes / PROGRAMS_PART);
+        self.user_programs_bytes_max.unwrap_or_else(part)
+    }
+
+    /// How many of so many sessions one user may have.
+    pub fn user_sessions(&self, sessions: usize) -> usize {
+        let share = match self.several_users {
+            true => (sessions / 2).max(1),
+            false => sessions,
+        };
+        let said = self.user_sessions_max.map(|most| most as usize);
+        said.unwrap_or(share).min(sessions)
+    }
+
+    /// What holds of `[limits]`, under the names of the configuration and what is fixed; `null` is no
+    /// limit. The service serves so many sessions.
+    pub fn limits(&self, sessions: usize) -> serde_json::Value {
+        let half = || machine::total_bytes().map(|bytes| bytes / 2);
+        serde_json::json!({
+            "memory_per_session": self.session_bytes_max,
+            "memory_per_user": self.user_bytes_max,
+            "programs_per_user": self.user_programs_bytes(),
+            "sessions": sessions,
+            "sessions_per_user": self.user_sessions(sessions),
+            "launches_in_flight": salus_wire::limits::LAUNCHES,
+            "callback_seconds": self.callback_seconds,
+            "compile_seconds": self.compile_seconds,
+            "compile_memory": self.compile_bytes_max.or_else(half),
+            "first_iteration_seconds": self.first_iteration_seconds,
+            "iteration_seconds": self.iteration_seconds,
+        })
     }
 
     /// What the ledger may give away of this device.
@@ -132,6 +189,17 @@ pub enum AllowUsers {
     Users(Vec<String>),
 }
 
+impl AllowUsers {
+    /// Whether somebody besides the service's own user and root may come in.
+    pub fn several(&self) -> bool {
+        match self {
+            Self::Owner => false,
+            Self::All => true,
+            Self::Users(named) => !named.is_empty(),
+        }
+    }
+}
+
 /// A configuration with every default filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
@@ -150,6 +218,8 @@ pub struct Config {
     pub host_bytes: Option<u64>,
     pub session_bytes_max: Option<u64>,
     pub user_bytes_max: Option<u64>,
+    pub user_programs_bytes_max: Option<u64>,
+    pub user_sessions_max: Option<u32>,
     pub callback_seconds: u64,
     pub compile_seconds: u64,
     pub compile_bytes_max: Option<u64>,
@@ -228,6 +298,8 @@ impl Config {
             host_bytes: None,
             session_bytes_max: None,
             user_bytes_max: None,
+            user_programs_bytes_max: None,
+            user_sessions_max: None,
             callback_seconds: CALLBACK_SECONDS,
             compile_seconds: COMPILE_SECONDS,
             compile_bytes_max: None,
@@ -316,6 +388,9 @@ impl Config {
         if let Some(limits) = root.section("limits")? {
             config.session_bytes_max = limits.bytes("memory_per_session")?;
             config.user_bytes_max = limits.bytes("memory_per_user")?;
+            config.user_programs_bytes_max = limits.bytes("programs_per_user")?;
+            let sessions = limits.number("sessions_per_user", 1..=i64::from(u32::MAX))?;
+            config.user_sessions_max = sessions.map(|n| n as u32);
             let callback = limits.number("callback_seconds", 1..=i64::from(u32::MAX))?;
             set(
                 &mut config.callback_seconds,
@@ -361,6 +436,9 @@ impl Config {
             host_bytes: self.host_bytes,
             session_bytes_max: self.session_bytes_max,
             user_bytes_max: self.user_bytes_max,
+            user_programs_bytes_max: self.user_programs_bytes_max,
+            user_sessions_max: self.user_sessions_max,
+            several_users: self.allow_users.several(),
             callback_seconds: self.callback_seconds,
             compile_seconds: self.compile_seconds,
             compile_bytes_max: self.compile_bytes_max,

@@ -37,6 +37,9 @@ pub(crate) struct Arguments {
     /// this program, else python3]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// Measure a service that admits several users, which copies what jobs give it
+    #[arg(long)]
+    several_users: bool,
 }
 
 /// A bench that is a table of rows.
@@ -108,7 +111,10 @@ pub(super) fn run(table: &Table, arguments: &Arguments) -> Outcome {
         quick: arguments.quick,
         pairs: arguments.pairs.map(|pairs| pairs as usize),
     };
-    let setup = Setup::find(arguments.python.as_deref())?;
+    let mut setup = Setup::find(arguments.python.as_deref())?;
+    if arguments.several_users {
+        setup.admit_several_users()?;
+    }
     let mut run = Run {
         setup: &setup,
         pace,

@@ -77,6 +77,13 @@ impl Setup {
         })
     }
 
+    /// Has its services be such as admit several users.
+    pub(super) fn admit_several_users(&mut self) -> Result<(), Problem> {
+        let config = format!("{SERVICE_CONFIG}[service]\nallow_users = \"all\"\n");
+        self.config = self.scratch.file("several.toml", &config)?;
+        Ok(())
+    }
+
     /// Starts `worker.py` with its standard output and input as pipes.
     pub(super) fn start(
         &self,

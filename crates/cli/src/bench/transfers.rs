@@ -31,8 +31,10 @@ pub(super) fn measure(
     )?;
     sides.drop_row(row.name)?;
     let to_device = finding(row, target, &rounds, "to_device", "to the device")?;
+    let used = "to the device, until a program has read one number of it";
+    let to_program = finding(row, target, &rounds, "to_program", used)?;
     let to_host = finding(row, target, &rounds, "to_host", "back to the host")?;
-    Ok(vec![to_device, to_host])
+    Ok(vec![to_device, to_program, to_host])
 }
 
 fn finding(

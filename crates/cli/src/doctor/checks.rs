@@ -7,6 +7,7 @@ use std::process::Command;
 
 use salus_daemon::config::{Config, Problem};
 use salus_daemon::paths::{Places, ensure_private_dir};
+use salus_daemon::supervisor;
 use salus_wire::Request;
 use serde_json::Value;
 
@@ -156,18 +157,47 @@ pub(super) fn python() -> Finding {
     }
 }
 
-pub(super) fn service(places: &Places, named: Option<&Path>) -> Finding {
+/// The service that jobs would find, and the limits that it says it holds.
+pub(super) fn service(places: &Places, named: Option<&Path>) -> (Finding, Option<Value>) {
     let what = "service";
+    let none = || Finding::absent(what, "none runs; `salus run` starts one");
     let socket = match ask::find(places, named) {
         Ok(Some(socket)) => socket,
-        Ok(None) => return Finding::absent(what, "none runs; `salus run` starts one"),
-        Err(problem) => return bad(what, &problem),
+        Ok(None) => return (none(), None),
+        Err(problem) => return (bad(what, &problem), None),
     };
     match ask::ask(&socket, Request::Report) {
-        Ok(Some(answered)) => Finding::good(what, running(&socket, &answered.json)),
-        Ok(None) => Finding::absent(what, "none runs; `salus run` starts one"),
-        Err(problem) => bad(what, &problem),
+        Ok(Some(answered)) => {
+            let limits = answered.json["service"]["limits"].clone();
+            let found = Finding::good(what, running(&socket, &answered.json));
+            (found, Some(limits).filter(Value::is_object))
+        }
+        Ok(None) => (none(), None),
+        Err(problem) => (bad(what, &problem), None),
     }
+}
+
+/// What a service would hold that was started now.
+pub(super) fn configured_limits(config: &Config) -> Value {
+    let settings = config.host_settings(PathBuf::new(), None);
+    settings.limits(supervisor::sessions_max())
+}
+
+/// `[limits]` as they hold, a line each.
+pub(super) fn limits(limits: &Value) -> Finding {
+    let show = |(name, value): (&String, &Value)| {
+        let shown = match value.as_u64() {
+            None => "no limit".into(),
+            Some(bytes) if name.starts_with("memory") || name.starts_with("programs") => {
+                units::bytes(bytes)
+            }
+            Some(bytes) if name == "compile_memory" => units::bytes(bytes),
+            Some(number) => number.to_string(),
+        };
+        format!("{name} = {shown}")
+    };
+    let lines: Vec<String> = limits.as_object().into_iter().flatten().map(show).collect();
+    Finding::good("limits", lines.join("\n"))
 }
 
 fn running(socket: &Path, report: &Value) -> String {
@@ -228,4 +258,30 @@ fn bytes_below(dir: &Path, depth: u32) -> u64 {
         _ => 0,
     };
     entries.flatten().map(size).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_shown_with_their_units_a_line_each() {
+        let found = limits(&serde_json::json!({
+            "memory_per_user": null,
+            "programs_per_user": 4u64 << 30,
+            "sessions_per_user": 2048,
+            "compile_seconds": 1800,
+            "compile_memory": 1u64 << 30,
+        }));
+        let lines: Vec<&str> = found.found.lines().collect();
+        for line in [
+            "memory_per_user = no limit",
+            "programs_per_user = 4.0 GiB",
+            "sessions_per_user = 2048",
+            "compile_seconds = 1800",
+            "compile_memory = 1.0 GiB",
+        ] {
+            assert!(lines.contains(&line), "{lines:?}");
+        }
+    }
 }

@@ -47,6 +47,8 @@ const KEYS: &[(&str, &[&str])] = &[
         &[
             "memory_per_session",
             "memory_per_user",
+            "programs_per_user",
+            "sessions_per_user",
             "callback_seconds",
             "compile_seconds",
             "compile_memory",

@@ -229,3 +229,43 @@ fn sizes() {
         assert_eq!(parse_bytes(text), bytes, "{text}");
     }
 }
+
+#[test]
+fn uploads_are_copied_where_others_than_the_owner_may_come_in() {
+    let settings = |users: &str| {
+        let text = format!("schema_version = 1\n[service]\n{users}\n");
+        let config = parse(&text).expect("it is right");
+        config.host_settings(PathBuf::new(), None)
+    };
+    assert!(!settings("").copies_uploads());
+    assert!(!settings("allow_users = []").copies_uploads());
+    assert!(settings("allow_users = \"all\"").copies_uploads());
+    assert!(settings("allow_users = [1001]").copies_uploads());
+}
+
+#[test]
+fn limits_hold_as_they_were_set_and_nobody_has_all_sessions_where_users_share() {
+    let text = r#"
+schema_version = 1
+[limits]
+memory_per_user = "1GiB"
+programs_per_user = "2GiB"
+sessions_per_user = 10
+"#;
+    let config = parse(text).expect("it is right");
+    let limits = config.host_settings(PathBuf::new(), None).limits(100);
+    assert_eq!(limits["memory_per_user"], 1 << 30);
+    assert_eq!(limits["programs_per_user"], 2u64 << 30);
+    assert_eq!(limits["sessions_per_user"], 10);
+    assert_eq!(limits["memory_per_session"], serde_json::Value::Null);
+    assert_eq!(limits["launches_in_flight"], 32);
+    let mut config = Config::defaults(&places());
+    let most = |config: &Config| {
+        config
+            .host_settings(PathBuf::new(), None)
+            .user_sessions(100)
+    };
+    assert_eq!(most(&config), 100);
+    config.allow_users = AllowUsers::All;
+    assert_eq!(most(&config), 50);
+}

@@ -14,8 +14,8 @@ use salus_engine::{Event, SessionId};
 use salus_wire::Error;
 
 use super::Host;
+use super::leases::Lease;
 use super::pages::Place;
-use super::programs::Program;
 
 /// What a session holds beyond what the ledger knows, for `salus ps`.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ pub(crate) enum Kind<D: Device> {
         memory: u32,
     },
     Output {
-        program: Arc<Program<D>>,
+        program: Arc<Lease<D>>,
         index: usize,
         /// The launch that makes it.
         operation: u64,

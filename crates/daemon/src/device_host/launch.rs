@@ -10,6 +10,7 @@ use salus_wire::{Error, Execute};
 
 use super::arrays::{Charge, Entry, Held, Kind, Reading, Slot};
 use super::callbacks::Calls;
+use super::leases::Lease;
 use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
 use crate::board::BESIDE;
@@ -20,7 +21,7 @@ const LEAST_SURPRISE_BYTES: u64 = 1 << 20;
 
 pub(super) struct Launch<D: Device> {
     execute: Execute,
-    program: Option<Arc<Program<D>>>,
+    program: Option<Arc<Lease<D>>>,
     /// In the order of the program's parameters, once they were checked.
     held: Vec<Held<D>>,
     /// Donated parameters that the plugin must not overwrite: those that the job keeps, and those
@@ -44,7 +45,7 @@ struct CallsBack {
 }
 
 impl<D: Device> Launch<D> {
-    pub(super) fn new(execute: Execute, program: Option<Arc<Program<D>>>) -> Self {
+    pub(super) fn new(execute: Execute, program: Option<Arc<Lease<D>>>) -> Self {
         Self {
             keep: execute.keep.clone(),
             execute,
@@ -262,7 +263,7 @@ impl<D: Device> Launch<D> {
     fn run_calling_back(
         mut self,
         operations: &mut Operations<D>,
-        program: &Arc<Program<D>>,
+        program: &Arc<Lease<D>>,
         lane: u32,
         charges: Vec<Option<Charge<D>>>,
         calls_back: CallsBack,
@@ -414,7 +415,7 @@ impl<D: Device> Launch<D> {
     fn name_outputs(
         &self,
         operations: &mut Operations<D>,
-        program: &Arc<Program<D>>,
+        program: &Arc<Lease<D>>,
         lane: u32,
         arguments: &[Arc<Entry<D>>],
         outputs: Vec<D::Array>,

@@ -15,6 +15,7 @@ mod compilers;
 mod heap;
 mod history;
 mod launch;
+mod leases;
 mod operations;
 mod outgoing;
 mod overdue;
@@ -29,6 +30,8 @@ mod scheduling;
 mod session;
 mod terms;
 mod trace;
+mod turns;
+mod uploads;
 
 #[cfg(test)]
 mod tests;
@@ -67,6 +70,8 @@ pub(crate) struct Host<D: Device> {
     pub(crate) reality: reality::Reality,
     /// What earlier runs of the same programs came to.
     pub(crate) history: history::History,
+    /// Arrays that jobs give are copied into memory that they cannot write.
+    copy_uploads: bool,
     /// The most that a session may hold that has no limit of its own.
     session_bytes_max: Option<u64>,
     /// How long a callback may take.
@@ -195,7 +200,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
     let device = Arc::new(device);
     let compilers = Arc::new(Compilers::new(
         supervisor.clone(),
-        settings.compilers,
+        settings.compilers_max(),
         std::time::Duration::from_secs(settings.compile_seconds),
     ));
     let programs = Programs::start(
@@ -218,6 +223,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         device,
         programs,
         pages: pages::Pool::new(room.host_bytes / PAGES_KEPT),
+        copy_uploads: settings.copies_uploads(),
         session_bytes_max: settings.session_bytes_max,
         callback_limit: std::time::Duration::from_secs(settings.callback_seconds),
         launchers: callbacks::Launchers::default(),

@@ -14,19 +14,19 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::sync::{Arc, Mutex};
 
 use salus_channel::{Mapping, Received, Segment};
-use salus_device::{Device, HostMemory, Shape, host_bytes};
+use salus_device::{Device, Shape};
 use salus_engine::Event;
 use salus_wire::{
-    ArrayFailed, Compile, CompileFailed, Compiled, Error, Form, FromService, Region, ToService,
-    limits,
+    Compile, CompileFailed, Compiled, Error, Form, FromService, Region, ToService, limits,
 };
 
 use super::Host;
 use super::admission::{Admitted, never_fits};
 use super::arrays::{Charge, Entry, Held, Kind, Reading, Slot};
 use super::launch::Launch;
+use super::leases::Lease;
 use super::profile::Allowance;
-use super::programs::{Asked, Program, normalize};
+use super::programs::{Asked, Program};
 use super::read::{Read, is_plain};
 use super::session::Session;
 
@@ -51,7 +51,7 @@ pub(super) struct Operations<D: Device> {
     pub(super) announced: Option<salus_engine::Demand>,
     pub(super) arrays: HashMap<u64, Slot<D>>,
     /// Filled by the threads that compile.
-    programs: Arc<Mutex<HashMap<u64, Arc<Program<D>>>>>,
+    programs: Arc<Mutex<HashMap<u64, Arc<Lease<D>>>>>,
     compiling: Arc<AtomicUsize>,
     segments: HashMap<u32, Arc<Mapped>>,
     /// Held by each mapping that lives, announced or not.
@@ -197,8 +197,11 @@ impl<D: Device> Operations<D> {
             }
             ToService::Compile(compile) => return self.compile(compile),
             ToService::DropProgram(gone) => {
-                if self.programs().remove(&gone.program).is_some() {
+                let dropped = self.programs().remove(&gone.program);
+                if dropped.is_some() {
                     self.session.usage.programs.fetch_sub(1, Relaxed);
+                    drop(dropped);
+                    self.host.programs.forget_unused();
                 }
                 return Ok(());
             }
@@ -301,7 +304,7 @@ impl<D: Device> Operations<D> {
         })
     }
 
-    fn programs(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Program<D>>>> {
+    fn programs(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Arc<Lease<D>>>> {
         self.programs.lock().expect("no panic under this lock")
     }
 
@@ -520,37 +523,6 @@ impl<D: Device> Operations<D> {
         })
     }
 
-    fn upload(&mut self, array: u64, mut shape: Shape, lane: u32, memory: u32, data: Range) {
-        let bytes = host_bytes(&shape).unwrap_or(0) as u64;
-        let charge = Charge::on_device(&self.host, self.session.id, bytes);
-        normalize(&mut shape);
-        let host = HostMemory {
-            address: data.address(),
-            len: data.region.length as usize,
-            release: Box::new(Lent {
-                session: Arc::clone(&self.session),
-                data,
-            }),
-        };
-        let target = self.memory_of(lane, memory);
-        match self.host.device.upload(host, &shape, target) {
-            Ok(made) => {
-                let entry = Entry::new(made, Kind::Own { shape, memory }, lane, charge, None);
-                self.put(array, Slot::Live(entry));
-            }
-            Err(error) => self.upload_failed(array, error),
-        }
-    }
-
-    fn upload_failed(&mut self, array: u64, error: Error) {
-        let failed = ArrayFailed {
-            array,
-            error: error.clone(),
-        };
-        self.session.send(&FromService::from(failed), None);
-        self.put(array, Slot::Failed(error));
-    }
-
     fn copy(&mut self, operation: u64, array: u64, copy: u64, memory: u32, lane: u32) {
         let bytes = self.held(array).map_or(0, |held| held.charge_bytes());
         let charge = Charge::on_device(&self.host, self.session.id, bytes);
@@ -627,6 +599,7 @@ impl<D: Device> Operations<D> {
         });
         let asked = Asked {
             session: id_of_session,
+            user: self.session.identity.uid,
             format: compile.format,
             code: range,
             options: compile.options,
@@ -638,20 +611,23 @@ impl<D: Device> Operations<D> {
 
 fn tell_compiled<D: Device>(
     session: &Session<D>,
-    programs: &Mutex<HashMap<u64, Arc<Program<D>>>>,
+    programs: &Mutex<HashMap<u64, Arc<Lease<D>>>>,
     id: u64,
     result: Result<Arc<Program<D>>, Error>,
 ) {
     let sent = result.and_then(|program| {
+        let leases = &session.host.programs.leases;
+        let program = leases.take(&session.identity, program)?;
         let (blob, bytes) = program.signature_blob().map_err(|e| Error {
             code: RESOURCE_EXHAUSTED,
             message: format!("no descriptor is left for the program: {e}"),
         })?;
-        session.usage.programs.fetch_add(1, Relaxed);
-        programs
-            .lock()
-            .expect("no panic under this lock")
-            .insert(id, program);
+        let mut programs = programs.lock().expect("no panic under this lock");
+        let replaced = programs.insert(id, program);
+        drop(programs);
+        if replaced.is_none() {
+            session.usage.programs.fetch_add(1, Relaxed);
+        }
         Ok((Compiled { program: id, bytes }, blob))
     });
     match sent {
@@ -660,17 +636,5 @@ fn tell_compiled<D: Device>(
             let failed = CompileFailed { program: id, error };
             session.send(&FromService::from(failed), None);
         }
-    }
-}
-
-/// A region that an array lives in: the job may reuse it when this is dropped.
-struct Lent<D: Device> {
-    session: Arc<Session<D>>,
-    data: Range,
-}
-
-impl<D: Device> Drop for Lent<D> {
-    fn drop(&mut self) {
-        self.session.region_released(self.data.region);
     }
 }

@@ -2,17 +2,18 @@
 //!
 //! A few threads load and compile, and one hashes what is large, so that a session's thread goes on
 //! starting iterations while its job waits for a program. Requests for one key meet in one compilation.
-//! Sessions take turns, so that one with many slow programs delays another by one of them at most; what
-//! nobody waits for any more is dropped, or its compiler ended.
+//! Users take turns, and each one's sessions, so that many slow programs of one delay another by one of
+//! them at most; one user's never take all the threads. What nobody waits for any more is dropped, or its
+//! compiler ended.
 //!
 //! A source stays in its job's memory until its turn comes, however many wait; then it is copied, and
 //! must still be what was asked for.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use salus_device::requirements::required_options;
 use salus_device::{Compiled, Device, Shape, Signature, host_bytes};
@@ -21,7 +22,9 @@ use salus_wire::{Error, Output, StoredProgram, Wire};
 use serde_json::json;
 
 use super::compilers::{Cancel, Compilers};
+use super::leases::Leases;
 use super::operations::Range;
+use super::turns::Turns;
 use crate::board::{self, BESIDE};
 use crate::cache::{Disk, Key, Platform};
 use crate::config::HostSettings;
@@ -36,7 +39,8 @@ pub(crate) struct Program<D: Device> {
     /// The signature as it is sent to jobs.
     blob: OwnedFd,
     blob_bytes: u64,
-    loaded_bytes: u64,
+    /// About what it takes of this process's memory.
+    pub(super) loaded_bytes: u64,
     /// Of each output, as it is charged.
     pub(super) output_bytes: Vec<u64>,
     /// Scratch beyond what the compiler said, learned from the device.
@@ -96,8 +100,11 @@ pub(crate) struct Programs<D: Device> {
     compilers: Arc<Compilers>,
     state: Mutex<State<D>>,
     work: Condvar,
-    /// To the thread that hashes.
-    large: mpsc::Sender<(Asked, Answer<D>)>,
+    /// What is to be hashed by a thread of its own.
+    large: Mutex<Turns<(Asked, Answer<D>)>>,
+    hash: Condvar,
+    /// What sessions hold.
+    pub(super) leases: Arc<Leases>,
     limits: Limits,
     /// Where it is said that a program is being loaded.
     board: OnceLock<board::Writer>,
@@ -112,11 +119,23 @@ pub(crate) struct Programs<D: Device> {
 struct Limits {
     programs: usize,
     bytes: u64,
+    /// Programs that are loaded or compiled at once for one user while there is another.
+    at_once: u32,
 }
 
-/// A loaded program takes about this many times its serialized size (measured on the CPU plugin:
-/// 0.7 MB and 1.1 MB became 15 MiB and 27 MiB).
-const LOADED_TIMES: u64 = 24;
+/// Loaded code takes about this many times its serialized size (measured on the CPU plugin: 0.7 MB and
+/// 1.1 MB became 15 MiB and 27 MiB),
+const CODE_TIMES: u64 = 24;
+/// and constants that many times theirs (32 MiB became 73 MB).
+const CONSTANT_TIMES: u64 = 3;
+/// Of what is larger the rest is constants, as a rule.
+const CODE_BYTES: u64 = 4 << 20;
+
+/// What a program takes once it is loaded, by its serialized size.
+fn loaded_bytes(executable_bytes: u64) -> u64 {
+    let code = executable_bytes.min(CODE_BYTES);
+    code * CODE_TIMES + (executable_bytes - code) * CONSTANT_TIMES
+}
 
 struct State<D: Device> {
     loaded: BTreeMap<Key, Loaded<D>>,
@@ -125,6 +144,8 @@ struct State<D: Device> {
     /// Keys that wait, or are being loaded or compiled.
     pending: BTreeMap<Key, Pending<D>>,
     turns: Turns<Key>,
+    /// Programs that are being loaded or compiled, by the user they are for.
+    at_work: BTreeMap<u32, u32>,
     uses: u64,
     counts: Counts,
 }
@@ -166,6 +187,7 @@ const KEYS: usize = 1 << 14;
 #[derive(Clone)]
 pub(super) struct Asked {
     pub(super) session: SessionId,
+    pub(super) user: u32,
     pub(super) format: String,
     /// Where the job has put the source.
     pub(super) code: Range,
@@ -185,10 +207,10 @@ impl<D: Device> Programs<D> {
             keys: HashMap::new(),
             pending: BTreeMap::new(),
             turns: Turns::default(),
+            at_work: BTreeMap::new(),
             uses: 0,
             counts: Counts::default(),
         };
-        let (large, asked) = mpsc::channel();
         let programs = Arc::new(Self {
             required: required_options(device.description()),
             device,
@@ -197,12 +219,15 @@ impl<D: Device> Programs<D> {
             compilers,
             state: Mutex::new(state),
             work: Condvar::new(),
-            large,
+            large: Mutex::default(),
+            hash: Condvar::new(),
+            leases: Leases::new(settings.user_programs_bytes()),
             board: OnceLock::new(),
             convicted: Mutex::default(),
             limits: Limits {
                 programs: settings.cache_memory_programs as usize,
                 bytes: settings.cache_memory_bytes,
+                at_once: settings.compilers.max(1),
             },
         });
         let start = |name: String, work: Box<dyn FnOnce(&Self) + Send>| {
@@ -212,15 +237,10 @@ impl<D: Device> Programs<D> {
                 .spawn(move || work(&programs))
                 .expect("the process may start its few threads");
         };
-        for n in 0..settings.compilers.max(1) {
+        for n in 0..settings.compilers_max() {
             start(format!("programs-{n}"), Box::new(Self::work));
         }
-        let hash = |programs: &Self| {
-            asked
-                .into_iter()
-                .for_each(|(asked, answer)| programs.find(asked, answer));
-        };
-        start("hashes".into(), Box::new(hash));
+        start("hashes".into(), Box::new(Self::hash));
         programs
     }
 
@@ -229,9 +249,24 @@ impl<D: Device> Programs<D> {
         if asked.code.region.length <= AT_ONCE_BYTES {
             return self.find(asked, answer);
         }
-        // The thread lives as long as the process.
-        if let Err(mpsc::SendError((asked, answer))) = self.large.send((asked, answer)) {
+        let (user, session) = (asked.user, asked.session);
+        let mut large = self.large.lock().expect("no panic under this lock");
+        large.push(user, session, (asked, answer));
+        drop(large);
+        self.hash.notify_one();
+    }
+
+    /// Looks for large programs, for ever.
+    fn hash(&self) {
+        let mut large = self.large.lock().expect("no panic under this lock");
+        loop {
+            let Some((_, (asked, answer))) = large.pop(|_| true) else {
+                large = self.hash.wait(large).expect("no panic under this lock");
+                continue;
+            };
+            drop(large);
             self.find(asked, answer);
+            large = self.large.lock().expect("no panic under this lock");
         }
     }
 
@@ -255,7 +290,7 @@ impl<D: Device> Programs<D> {
             drop(state);
             return answer(Ok(program));
         }
-        state.turns.push(asked.session, key);
+        state.turns.push(asked.user, asked.session, key);
         let pending = state.pending.entry(key).or_insert_with(|| Pending {
             waiting: Vec::new(),
             work: None,
@@ -295,9 +330,12 @@ impl<D: Device> Programs<D> {
     }
 
     /// A session is gone: what only it waits for is not needed.
-    pub(super) fn withdraw(&self, session: SessionId) {
+    pub(super) fn withdraw(&self, user: u32, session: SessionId) {
+        let mut large = self.large.lock().expect("no panic under this lock");
+        let unread = large.forget(user, session);
+        drop(large);
         let mut state = self.lock();
-        state.turns.forget(session);
+        state.turns.forget(user, session);
         let mut gone = Vec::new();
         state.pending.retain(|_, pending| {
             let theirs = |one: &mut Waiting<D>| one.asked.session == session;
@@ -313,7 +351,7 @@ impl<D: Device> Programs<D> {
         });
         drop(state);
         // Each holds its session.
-        drop(gone);
+        drop((gone, unread));
     }
 
     fn work(&self) {
@@ -326,30 +364,43 @@ impl<D: Device> Programs<D> {
                 let last_use = state.uses;
                 let program = Arc::clone(program);
                 state.loaded.insert(key, Loaded { program, last_use });
-                state.forget_unused(self.limits);
             }
+            state.work_ended(asked.user);
+            let unused = state.take_unused(self.limits);
             let answers = state.answers(&key, &asked, &obtained, cancel.is_cancelled());
             drop(state);
+            drop(unused);
             for waiting in answers {
                 (waiting.answer)(obtained.clone());
             }
         }
     }
 
+    /// Sessions have let go of programs: those that are more than is kept for the next job are unloaded.
+    pub(super) fn forget_unused(&self) {
+        let unused = self.lock().take_unused(self.limits);
+        // It takes a while, so not under the lock.
+        drop(unused);
+    }
+
     /// Waits for the next program whose turn it is.
     fn next(&self) -> (Key, Asked, Arc<Cancel>) {
         let mut state = self.lock();
         loop {
-            let Some(key) = state.turns.pop() else {
+            let busy: u32 = state.at_work.values().sum();
+            let State { turns, at_work, .. } = &mut *state;
+            let may = |user| busy < self.limits.at_once || !at_work.contains_key(&user);
+            let Some((user, key)) = turns.pop(may) else {
                 state = self.work.wait(state).expect("no panic under this lock");
                 continue;
             };
             // Another session's turn may have come before, for the same program.
             if let Some(pending) = state.pending.get_mut(&key).filter(|p| p.work.is_none())
-                && let Some(first) = pending.waiting.first()
+                && let Some(first) = pending.waiting.iter().find(|one| one.asked.user == user)
             {
                 let (asked, cancel) = (first.asked.clone(), Arc::<Cancel>::default());
                 pending.work = Some(Arc::clone(&cancel));
+                *state.at_work.entry(user).or_default() += 1;
                 return (key, asked, cancel);
             }
         }
@@ -397,7 +448,7 @@ impl<D: Device> Programs<D> {
         })?;
         let outputs = stored.signature.outputs.iter();
         let output_bytes = outputs.map(|output| bytes_of(&output.shape)).collect();
-        let loaded_bytes = stored.executable.len() as u64 * LOADED_TIMES;
+        let loaded_bytes = loaded_bytes(stored.executable.len() as u64);
         let compiled = Compiled {
             executable: stored.executable.clone(),
             signature: stored.signature.clone(),
@@ -477,7 +528,7 @@ impl<D: Device> State<D> {
         match others.first() {
             None => drop(self.pending.remove(key)),
             Some(first) => {
-                self.turns.push(first.asked.session, *key);
+                self.turns.push(first.asked.user, first.asked.session, *key);
                 pending.work = None;
                 pending.waiting = others;
             }
@@ -485,8 +536,18 @@ impl<D: Device> State<D> {
         told
     }
 
-    /// Lets go of the least recently used programs that no session has.
-    fn forget_unused(&mut self, limits: Limits) {
+    fn work_ended(&mut self, user: u32) {
+        if let Some(count) = self.at_work.get_mut(&user) {
+            *count -= 1;
+            if *count == 0 {
+                self.at_work.remove(&user);
+            }
+        }
+    }
+
+    /// Takes the least recently used programs out that no session has, as many as are too many.
+    fn take_unused(&mut self, limits: Limits) -> Vec<Loaded<D>> {
+        let mut unused = Vec::new();
         let mut bytes: u64 = self
             .loaded
             .values()
@@ -503,7 +564,9 @@ impl<D: Device> State<D> {
                 break;
             };
             bytes -= gone.program.loaded_bytes;
+            unused.push(gone);
         }
+        unused
     }
 }
 
@@ -511,47 +574,6 @@ fn changed() -> Error {
     Error {
         code: 3,
         message: "the program's source was changed while it waited to be compiled".into(),
-    }
-}
-
-/// What sessions want, one of each in turn.
-struct Turns<T> {
-    order: VecDeque<SessionId>,
-    wanted: BTreeMap<SessionId, VecDeque<T>>,
-}
-
-impl<T> Default for Turns<T> {
-    fn default() -> Self {
-        Self {
-            order: VecDeque::new(),
-            wanted: BTreeMap::new(),
-        }
-    }
-}
-
-impl<T> Turns<T> {
-    fn push(&mut self, session: SessionId, what: T) {
-        let wanted = self.wanted.entry(session).or_default();
-        if wanted.is_empty() {
-            self.order.push_back(session);
-        }
-        wanted.push_back(what);
-    }
-
-    fn pop(&mut self) -> Option<T> {
-        let session = self.order.pop_front()?;
-        let wanted = self.wanted.get_mut(&session)?;
-        let what = wanted.pop_front();
-        match wanted.is_empty() {
-            true => drop(self.wanted.remove(&session)),
-            false => self.order.push_back(session),
-        }
-        what
-    }
-
-    fn forget(&mut self, session: SessionId) {
-        self.wanted.remove(&session);
-        self.order.retain(|other| *other != session);
     }
 }
 
@@ -573,21 +595,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_take_turns() {
-        let mut turns = Turns::default();
-        let (hog, other) = (SessionId(1), SessionId(2));
-        for n in 0..4 {
-            turns.push(hog, n);
-        }
-        assert_eq!(turns.pop(), Some(0));
-        turns.push(other, 10);
-        turns.push(other, 11);
-        let order: Vec<i32> = std::iter::from_fn(|| turns.pop()).collect();
-        assert_eq!(order, [1, 10, 2, 11, 3]);
-        turns.push(hog, 4);
-        turns.push(other, 12);
-        turns.forget(hog);
-        assert_eq!((turns.pop(), turns.pop()), (Some(12), None));
-        assert!(turns.order.is_empty() && turns.wanted.is_empty());
+    fn constants_do_not_count_as_code() {
+        assert_eq!(loaded_bytes(1 << 20), 24 << 20);
+        assert_eq!(loaded_bytes(36 << 20), (4 * 24 + 32 * 3) << 20);
     }
 }

@@ -41,9 +41,10 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "name": session.identity.name,
             "pid": session.identity.pid,
             "user": session.identity.user,
-            "state": match session.is_ending() {
-                true => "ending",
-                false => state(account.state()),
+            "state": match (session.is_killed(), session.is_ending()) {
+                (true, _) => "killed",
+                (false, true) => "ending",
+                (false, false) => state(account.state()),
             },
             "overdue_ms": own.map(|one| milliseconds(one.runs)),
             "lane": engine.lane(session.id).map(|lane| lane.0),
@@ -148,15 +149,19 @@ fn moves(moves: &Moves) -> Value {
 /// What keeps the session from running, in one sentence with the numbers.
 fn why<D: Device>(session: &Session<D>, engine: &Engine, late: &[Overdue]) -> String {
     let late_of = |id: SessionId| late.iter().find(|one| one.session == id);
-    if session.is_ending() {
+    if session.is_killed() || session.is_ending() {
+        let what = match session.is_killed() {
+            true => "it was ended with `salus job`",
+            false => "its job is gone",
+        };
         return match late_of(session.id) {
             Some(one) => format!(
-                "its job is gone, and its iteration {}; `salus job {} kill --now` ends it, and with it \
+                "{what}, and its iteration {}; `salus job {} kill --now` ends it, and with it \
                  the state of all sessions",
                 one.text(),
                 session.id.0
             ),
-            None => "its job is gone, and its last iteration ends".into(),
+            None => format!("{what}, and waits for its last iteration to end"),
         };
     }
     let named = |id: Option<SessionId>| match id {

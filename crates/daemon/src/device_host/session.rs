@@ -177,7 +177,7 @@ impl<D: Device> Session<D> {
             if self.sleep(operations.accepts()).is_err() {
                 break;
             }
-            if self.killed.load(SeqCst) {
+            if self.is_killed() {
                 self.refuse(CANCELLED, "the job was ended with `salus job`".into());
                 break;
             }
@@ -186,7 +186,7 @@ impl<D: Device> Session<D> {
         self.closing.store(true, SeqCst);
         let _ = self.socket.shutdown(std::net::Shutdown::Both);
         self.channels.close();
-        self.host.programs.withdraw(self.id);
+        self.host.programs.withdraw(self.identity.uid, self.id);
         self.host
             .scheduling
             .tell(Event::Withdrew { session: self.id }, None);
@@ -204,6 +204,7 @@ impl<D: Device> Session<D> {
         let held = self.resident_bytes();
         drop(operations);
         self.close_left();
+        self.host.programs.forget_unused();
         heap::trim(held);
         self.host.drift_bytes();
         self.note_history();
@@ -292,6 +293,11 @@ impl<D: Device> Session<D> {
     /// Whether its job is gone, and something of it still runs.
     pub(super) fn is_ending(&self) -> bool {
         self.closing.load(SeqCst)
+    }
+
+    /// Whether its user has ended it: it is gone as soon as nothing of it runs.
+    pub(super) fn is_killed(&self) -> bool {
+        self.killed.load(SeqCst)
     }
 
     /// Ends the session at the next boundary, whatever its job does.

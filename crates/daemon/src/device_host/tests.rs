@@ -27,6 +27,7 @@ use crate::config::HostSettings;
 mod callbacks;
 mod profiles;
 mod programs;
+mod sharing;
 mod tokens;
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -37,6 +38,7 @@ const KEEPING: &str = "name: keeping; params: f32[4]; outputs: f32[4]; ms: 5";
 struct Fixture {
     host: Arc<Host<ScriptedDevice>>,
     sessions: u64,
+    compilers: Arc<Compilers>,
     _cache: tempfile::TempDir,
 }
 
@@ -64,14 +66,28 @@ impl Fixture {
     }
 
     fn built(capacity_bytes: u64, clock: Clock, room: Room, callback_limit: Duration) -> Self {
+        let fixture = Self::configured(capacity_bytes, clock, room, callback_limit, |_| {});
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        fixture.compilers.joined(1, ours);
+        let config = scripted(capacity_bytes, clock);
+        std::thread::spawn(move || {
+            let device = ScriptedDevice::open(&config);
+            crate::compiler::serve(&device, &theirs)
+        });
+        fixture
+    }
+
+    /// With other settings, and without a compiler.
+    fn configured(
+        capacity_bytes: u64,
+        clock: Clock,
+        room: Room,
+        callback_limit: Duration,
+        change: impl FnOnce(&mut HostSettings),
+    ) -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
-        let config = ScriptedConfig {
-            lanes: 1,
-            capacity_bytes,
-            clock,
-        };
-        let device = Arc::new(ScriptedDevice::open(&config));
-        let settings = HostSettings {
+        let device = Arc::new(ScriptedDevice::open(&scripted(capacity_bytes, clock)));
+        let mut settings = HostSettings {
             device: "scripted".into(),
             plugin: "scripted".into(),
             lapack: None,
@@ -81,6 +97,9 @@ impl Fixture {
             host_bytes: None,
             session_bytes_max: None,
             user_bytes_max: None,
+            user_programs_bytes_max: None,
+            user_sessions_max: None,
+            several_users: false,
             callback_seconds: 60,
             compile_seconds: 60,
             compile_bytes_max: None,
@@ -93,23 +112,19 @@ impl Fixture {
             compilers: 1,
             plugin_options: Default::default(),
         };
+        change(&mut settings);
         let (supervisor, _) = UnixStream::pair().expect("sockets");
         let supervisor = Supervisor {
             socket: Arc::new(supervisor),
             outbox: Arc::new(Mutex::new(Outbox::default())),
         };
-        let compilers = Arc::new(Compilers::new(supervisor.clone(), 1, DEADLINE));
-        let (ours, theirs) = UnixStream::pair().expect("sockets");
-        compilers.joined(1, ours);
-        std::thread::spawn(move || {
-            let device = ScriptedDevice::open(&config);
-            crate::compiler::serve(&device, &theirs)
-        });
+        let compilers = Compilers::new(supervisor.clone(), settings.compilers_max(), DEADLINE);
+        let compilers = Arc::new(compilers);
         let programs = Programs::start(
             Arc::clone(&device),
             Platform::of(salus_device::Device::description(&*device)),
             Disk::open(cache.path(), 1 << 20),
-            compilers,
+            Arc::clone(&compilers),
             &settings,
         );
         let host = Arc::new(Host {
@@ -119,6 +134,7 @@ impl Fixture {
             history: super::history::History::open(cache.path()),
             programs,
             pages: Pool::new(1 << 20),
+            copy_uploads: settings.copies_uploads(),
             session_bytes_max: None,
             callback_limit,
             launchers: super::callbacks::Launchers::default(),
@@ -133,11 +149,17 @@ impl Fixture {
         Self {
             host,
             sessions: 0,
+            compilers,
             _cache: cache,
         }
     }
 
     fn job(&mut self, name: &str) -> Job {
+        self.job_of(name, 1)
+    }
+
+    /// A job of another user.
+    fn job_of(&mut self, name: &str, uid: u32) -> Job {
         self.sessions += 1;
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         ours.set_read_timeout(Some(DEADLINE)).expect("settable");
@@ -145,7 +167,7 @@ impl Fixture {
             session: self.sessions,
             protocol: 1,
             pid: 1,
-            uid: 1,
+            uid,
             user: "ada".into(),
             name: name.into(),
             terms: Terms::default(),
@@ -216,6 +238,14 @@ impl Fixture {
         self.host
             .scheduling
             .look(|engine, _| engine.ledger().resident_bytes())
+    }
+}
+
+fn scripted(capacity_bytes: u64, clock: Clock) -> ScriptedConfig {
+    ScriptedConfig {
+        lanes: 1,
+        capacity_bytes,
+        clock,
     }
 }
 

@@ -181,6 +181,18 @@ impl Connections {
         self.ids(|c| matches!(c.stage, Stage::Waiting { .. }))
     }
 
+    /// The same of one user.
+    pub(super) fn waiting_of(&self, uid: u32) -> usize {
+        let own = |c: &Connection| c.peer.uid == uid && matches!(c.stage, Stage::Waiting { .. });
+        self.ids(own).len()
+    }
+
+    /// Those of one user that were started by `salus run`, whether they have come yet or not.
+    pub(super) fn holding_of(&self, uid: u32) -> usize {
+        let own = |c: &Connection| c.peer.uid == uid && matches!(c.stage, Stage::Holding { .. });
+        self.ids(own).len()
+    }
+
     /// Jobs that have been started and may not have come yet.
     pub(super) fn holding(&self) -> usize {
         self.ids(|c| matches!(c.stage, Stage::Holding { .. })).len()

@@ -6,7 +6,7 @@ use rustix::event::PollFlags;
 use salus_engine::Policy;
 use salus_wire::{
     Adopt, Answer, AskTrace, Change, Changed, Command, FromService, Hello, Ordered, Report,
-    Request, ToHost, limits,
+    Request, ToHost,
 };
 
 use serde_json::json;
@@ -115,9 +115,21 @@ impl Supervisor {
         }
         // From here on it is shown by commands, errors, logs and traces.
         name = tame_name(&name);
+        let Some(uid) = self.connections.get(id).map(|c| c.peer.uid) else {
+            return;
+        };
         let waiting = self.connections.waiting().len();
         let open = self.sessions.len() + waiting;
-        let full = if open >= self.sessions_max {
+        let own = self.sessions.values().filter(|card| card.uid == uid);
+        let own = own.count() + self.connections.waiting_of(uid);
+        let full = if own >= self.sessions_per_user {
+            Some(format!(
+                "{} has {own} sessions open, and the limit for a user is {} \
+                 (`[limits] sessions_per_user` of salus.toml)",
+                name_of(uid),
+                self.sessions_per_user
+            ))
+        } else if open >= self.sessions_max {
             Some(format!(
                 "{open} sessions are open, and {} is the limit",
                 self.sessions_max
@@ -130,7 +142,7 @@ impl Supervisor {
             None
         };
         if let Some(why) = full {
-            let why = format!("{why}; start it again when one has ended");
+            let why = format!("{why}; start it again when one has ended (`salus ps` shows them)");
             return self
                 .connections
                 .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));
@@ -236,6 +248,7 @@ impl Supervisor {
             convicted: self.blame.report(),
             waiting_jobs: self.connections.waiting().len(),
             policy: &self.service.host.policy,
+            limits: self.service.host.limits(self.sessions_max),
         };
         match answer(&merge(from_host, &self.sessions, &service, now)) {
             Ok((report, blob)) => self.connections.answer(id, report, blob, false, now),
@@ -415,9 +428,17 @@ impl Supervisor {
     }
 
     fn on_hold(&mut self, id: u64, now: Instant) {
-        let holding = self.connections.holding();
-        if holding >= limits::SESSIONS {
-            let why = format!("{holding} started jobs hold the service, which is the limit");
+        let Some(uid) = self.connections.get(id).map(|c| c.peer.uid) else {
+            return;
+        };
+        let own = self.connections.holding_of(uid);
+        if own >= self.sessions_per_user {
+            let why = format!(
+                "{own} `salus run` of {} wait for their jobs, and the limit for a user is {} \
+                 (`[limits] sessions_per_user` of salus.toml); start it again when one has ended",
+                name_of(uid),
+                self.sessions_per_user
+            );
             return self
                 .connections
                 .refuse(id, refusal(code::RESOURCE_EXHAUSTED, why));

@@ -100,6 +100,7 @@ struct Supervisor {
     closer: Closer,
     /// As many as descriptors allow, and no more than the device host serves.
     sessions_max: usize,
+    sessions_per_user: usize,
     /// Sessions that were handed to the device host and are not known to have ended.
     sessions: Sessions,
     last_session: u64,
@@ -142,17 +143,19 @@ impl Supervisor {
         let gate = Gate::new(owner, &service.allow_users)?;
         let now = Instant::now();
         let closer = Closer::default();
+        let sessions_max = sessions_allowed(raise_descriptor_limit());
         Ok(Self {
-            endpoint: Endpoint::open(&service.socket, gate.is_wide())?,
+            endpoint: Endpoint::open(&service.socket, service.allow_users.several())?,
             to_end: Signals::to_end().map_err(signals)?,
             of_children: Signals::of_children().map_err(signals)?,
-            compilers: Compilers::new(service.host.compilers),
+            compilers: Compilers::new(service.host.compilers_max()),
             blame: Blame::open(&service.host.cache_dir),
             gate,
+            sessions_per_user: service.host.user_sessions(sessions_max),
             service,
             connections: Connections::new(closer.clone()),
             closer,
-            sessions_max: sessions_allowed(raise_descriptor_limit()),
+            sessions_max,
             sessions: Sessions::new(),
             last_session: 0,
             last_request: 0,
@@ -351,6 +354,12 @@ fn raise_descriptor_limit() -> u64 {
         Ok(()) => highest,
         Err(_) => limit.current.unwrap_or(u64::MAX),
     }
+}
+
+/// Sessions that a service of this user serves at the most.
+pub fn sessions_max() -> usize {
+    let highest = getrlimit(Resource::Nofile).maximum;
+    sessions_allowed(highest.unwrap_or(u64::MAX))
 }
 
 /// Sessions that the device host can serve with so many descriptors.

@@ -48,6 +48,8 @@ pub(super) struct ServicePart<'a> {
     pub(super) waiting_jobs: usize,
     /// What the device host was told, or will be when it listens.
     pub(super) policy: &'a str,
+    /// Those that hold, by their names in the configuration.
+    pub(super) limits: Value,
 }
 
 impl ServicePart<'_> {
@@ -61,6 +63,7 @@ impl ServicePart<'_> {
             "restarts": self.restarts,
             "convicted": self.convicted,
             "waiting_jobs": self.waiting_jobs,
+            "limits": self.limits,
         })
     }
 }
@@ -144,6 +147,7 @@ mod tests {
             restarts: 1,
             waiting_jobs: 0,
             policy: "srtf",
+            limits: json!({ "sessions": 4096 }),
         }
     }
 
@@ -170,6 +174,7 @@ mod tests {
         let expected = r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[],"service":{"pid":"#;
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(report["service"]["device_host_pid"], 42);
+        assert_eq!(report["service"]["limits"]["sessions"], 4096);
         assert_eq!(report["service"]["socket"], "/run/salus/salus.sock");
     }
 

@@ -383,6 +383,37 @@ fn a_session_is_killed_at_once_and_the_others_hear_who_did_it() {
 }
 
 #[test]
+fn a_user_has_so_many_sessions_and_no_more() {
+    let service = start_with("works", |service| {
+        service.host.user_sessions_max = Some(2);
+    })
+    .until_ready();
+    let (first, second) = (service.job("one.py"), service.job("two.py"));
+    welcome(&first);
+    welcome(&second);
+    let error = refusal_of(&service.job("three.py"));
+    assert_eq!(error.code, code::RESOURCE_EXHAUSTED);
+    let me = name_of(rustix::process::geteuid().as_raw());
+    assert_eq!(
+        error.message,
+        format!(
+            "{me} has 2 sessions open, and the limit for a user is 2 (`[limits] sessions_per_user` \
+             of salus.toml); start it again when one has ended (`salus ps` shows them)"
+        )
+    );
+    drop(first);
+    // Until the device host has told of its end, it counts.
+    let deadline = Instant::now() + PATIENCE;
+    while !matches!(
+        next(&service.job("three.py")),
+        Some(FromService::Welcome(_))
+    ) {
+        assert!(Instant::now() < deadline, "nobody is let in any more");
+    }
+    service.stop();
+}
+
+#[test]
 fn silent_connections_keep_nobody_out() {
     let service = start("works").until_ready();
     let silent: Vec<_> = (0..400).map(|_| service.connect()).collect();

@@ -39,11 +39,6 @@ impl Gate {
         self.owner
     }
 
-    /// Whether somebody besides the owner and root may come in.
-    pub(super) fn is_wide(&self) -> bool {
-        !matches!(&self.allowed, Allowed::These(uids) if uids.is_empty())
-    }
-
     pub(super) fn admits(&self, uid: u32) -> bool {
         self.rules(uid)
             || match &self.allowed {
@@ -110,14 +105,13 @@ mod tests {
     fn the_owner_and_root_always_come_in_and_others_only_if_named() {
         let closed = Gate::new(1000, &AllowUsers::Owner).expect("no names to look up");
         assert!(closed.admits(1000) && closed.admits(0) && !closed.admits(1001));
-        assert!(!closed.is_wide());
         let open = Gate::new(1000, &AllowUsers::All).expect("no names to look up");
-        assert!(open.admits(4711) && open.is_wide());
+        assert!(open.admits(4711));
         assert!(!open.rules(4711));
         assert!(open.may_change(4711, 4711) && !open.may_change(4711, 4712));
         assert!(open.may_change(1000, 4712) && open.may_change(0, 4712));
         let some = Gate::new(1000, &AllowUsers::Users(vec!["1001".into()])).expect("a number");
-        assert!(some.admits(1001) && !some.admits(1002) && some.is_wide());
+        assert!(some.admits(1001) && !some.admits(1002));
     }
 
     #[test]
