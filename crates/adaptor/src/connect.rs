@@ -114,7 +114,11 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
         terms: environment().terms.clone(),
         run: environment().run,
     };
-    send_all(&socket, &ToService::from(hello), None).map_err(|e| silent(&shown, &e))?;
+    match send_all(&socket, &ToService::from(hello), None) {
+        // Whom it does not let in it may have refused, with a reason, and hung up already.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(silent(&shown, &e)),
+        _ => {}
+    }
     let mut inbox = Inbox::default();
     let welcome = await_welcome(&socket, &mut inbox, deadline, &shown)?;
     for direction in [Timeout::Recv, Timeout::Send] {

@@ -147,8 +147,12 @@ fn converse(
     stream
         .set_read_timeout(Some(ANSWER_TIME))
         .and_then(|()| stream.set_write_timeout(Some(ANSWER_TIME)))
-        .and_then(|()| send_all(&stream, &ToService::from(command), None))
         .map_err(broken)?;
+    match send_all(&stream, &ToService::from(command), None) {
+        // Whom it does not let in it may have refused, with a reason, and hung up already.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(broken(e)),
+        _ => {}
+    }
     let received = receive(&stream).map_err(broken)?;
     if let FromService::Refused(refused) = received.message {
         return Err(Problem::new(format!(

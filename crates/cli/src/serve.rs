@@ -216,7 +216,7 @@ pub(crate) fn device_host() -> Outcome {
 }
 
 pub(crate) fn compiler() -> Outcome {
-    let (control, settings) = supervisor::enter(c"salus-compiler")?;
+    let (control, settings) = supervisor::enter(supervisor::COMPILER)?;
     Ok(salus_daemon::compiler::main(control, &settings))
 }
 

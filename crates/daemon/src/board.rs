@@ -1,8 +1,10 @@
 //! What the device is doing, on a page that the device host writes and the supervisor reads.
 //!
 //! When the device host dies, nothing of it can be asked any more: the page is still there and says
-//! which programs ran. Each launch takes a place on it and leaves it when it has ended; of those of one
-//! lane, which run in order, the first is the one that was running.
+//! which programs ran. Each launch takes a place on it and leaves it when it has ended. Of those that
+//! were handed to one lane, which run in order, the first is the one that was running; beside it, those
+//! that a thread is just handing over: a device may run small programs in that very call. If it was in
+//! such a thread that the process died, it was that program and no other.
 //!
 //! Cost: a few stores for each launch. Nothing is sent and nobody is woken.
 //! Not here: what follows from it (`supervisor/blame.rs`).
@@ -29,6 +31,10 @@ pub(crate) const BESIDE: u64 = u64::MAX;
 struct Page {
     /// Not 0: the device host ended itself because of a bug of its own.
     panicked: AtomicU64,
+    /// Not 0: one more than the process that sent the signal which ended it.
+    killed_by: AtomicU64,
+    /// Not 0: the thread in which a signal of its own ended it.
+    died_in: AtomicU64,
     places: [Place; PLACES],
 }
 
@@ -39,8 +45,14 @@ struct Place {
     lane: AtomicU64,
     session: AtomicU64,
     program: AtomicU64,
+    /// Not 0: a thread is handing it to the device, and this is which ([`Call`]).
+    call: AtomicU64,
     name: [AtomicU64; NAME_WORDS],
 }
+
+/// Bits of a thread's number: Linux has no more.
+const THREAD_BITS: u32 = 22;
+const THREAD: u64 = (1 << THREAD_BITS) - 1;
 
 /// A program that was running.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,10 +93,30 @@ impl Board {
         self.page().panicked.store(1, Release);
     }
 
-    /// What was running when the device host ended; nothing if that was its own doing.
+    /// The device host is about to end by a signal that another process has sent; 0 is one that cannot
+    /// be seen from here. To be called in handlers of signals, too.
+    pub(crate) fn killed_by(&self, pid: i32) {
+        let pid = u64::from(pid.unsigned_abs());
+        self.page().killed_by.store(1 + pid, Release);
+    }
+
+    /// The device host is about to end by a signal of its own, in this thread. To be called in handlers
+    /// of signals, too.
+    pub(crate) fn dies_in(&self, thread: i32) {
+        let thread = u64::from(thread.unsigned_abs());
+        self.page().died_in.store(thread, Release);
+    }
+
+    /// Which process has ended it by a signal, if one has.
+    pub(crate) fn killer(&self) -> Option<u64> {
+        self.page().killed_by.load(Acquire).checked_sub(1)
+    }
+
+    /// What was running when the device host ended; nothing if that was its own doing, or another
+    /// process's.
     pub(crate) fn running(&self) -> Vec<Running> {
         let page = self.page();
-        if page.panicked.load(Acquire) != 0 {
+        if page.panicked.load(Acquire) != 0 || self.killer().is_some() {
             return Vec::new();
         }
         let mut taken: Vec<(u64, u64, &Place)> = Vec::new();
@@ -94,8 +126,24 @@ impl Board {
                 taken.push((place.lane.load(Relaxed), order, place));
             }
         }
+        let died_in = page.died_in.load(Acquire);
+        let caller = |place: &Place| place.call.load(Acquire) & THREAD;
+        if let Some((_, _, place)) = taken
+            .iter()
+            .find(|(_, _, place)| died_in != 0 && caller(place) == died_in)
+        {
+            return vec![place.read()];
+        }
         taken.sort_unstable_by_key(|(lane, order, _)| (*lane, *order));
-        taken.dedup_by(|one, first| one.0 == first.0 && first.0 != BESIDE);
+        let mut last_led = None;
+        taken.retain(|(lane, _, place)| {
+            let first = last_led != Some(*lane);
+            let is_called = caller(place) != 0;
+            if !is_called {
+                last_led = Some(*lane);
+            }
+            is_called || first || *lane == BESIDE
+        });
         taken.iter().map(|(_, _, place)| place.read()).collect()
     }
 }
@@ -136,6 +184,37 @@ pub(crate) struct Taken {
     place: Option<usize>,
 }
 
+/// A thread hands a launch to the device, until this is dropped.
+pub(crate) struct Call {
+    writer: Writer,
+    place: usize,
+    /// Which launch and thread: the place may be another's when the call returns.
+    mark: u64,
+}
+
+impl Taken {
+    pub(crate) fn call(&self) -> Option<Call> {
+        let place = self.place?;
+        let at = &self.writer.0.board.page().places[place];
+        let thread = rustix::thread::gettid().as_raw_nonzero().get();
+        let mark = at.order.load(Relaxed) << THREAD_BITS | u64::from(thread.unsigned_abs());
+        at.call.store(mark, Release);
+        Some(Call {
+            writer: self.writer.clone(),
+            place,
+            mark,
+        })
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        let call = &self.writer.0.board.page().places[self.place].call;
+        // Where it is another's by now, it stays.
+        let _ = call.compare_exchange(self.mark, 0, Release, Relaxed);
+    }
+}
+
 impl Writer {
     pub(crate) fn new(board: Board) -> Self {
         let free = Free {
@@ -162,6 +241,7 @@ impl Writer {
             place.lane.store(lane, Relaxed);
             place.session.store(session, Relaxed);
             place.program.store(program, Relaxed);
+            place.call.store(0, Relaxed);
             let cut = &name.as_bytes()[..name.floor_char_boundary(NAME_BYTES)];
             for (at, word) in place.name.iter().enumerate() {
                 let mut bytes = [0; 8];
@@ -233,6 +313,51 @@ mod tests {
     }
 
     #[test]
+    fn what_is_being_handed_over_may_run_beside_the_first() {
+        let (board, writer) = shared();
+        let first = writer.begin(0, 7, 70, "long");
+        let second = writer.begin(0, 8, 80, "at once");
+        let call = second.call();
+        assert_eq!(numbers(&board), [70, 80]);
+        // It was handed over, and waits for the first.
+        drop(call);
+        assert_eq!(numbers(&board), [70]);
+        // A call that returns late ends no other's.
+        let call = second.call();
+        drop(second);
+        let third = writer.begin(0, 9, 90, "takes its place");
+        let other = third.call();
+        drop(call);
+        assert_eq!(numbers(&board), [70, 90]);
+        drop((first, other, third));
+        assert_eq!(board.running(), []);
+    }
+
+    #[test]
+    fn a_death_in_a_thread_that_hands_over_is_what_it_hands_over() {
+        let (board, writer) = shared();
+        let _first = writer.begin(0, 7, 70, "innocent");
+        let culprit = writer.begin(0, 8, 80, "crashes");
+        let _call = culprit.call();
+        let other = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let taken = writer.begin(1, 9, 90, "innocent, too");
+                let call = taken.call();
+                (taken, call)
+            });
+            thread.join().expect("no panic")
+        });
+        assert_eq!(numbers(&board), [70, 80, 90]);
+        let here = rustix::thread::gettid().as_raw_nonzero().get();
+        writer.board().dies_in(here);
+        assert_eq!(numbers(&board), [80]);
+        // A thread of the plugin's tells nothing.
+        writer.board().dies_in(i32::MAX);
+        assert_eq!(numbers(&board), [70, 80, 90]);
+        drop(other);
+    }
+
+    #[test]
     fn more_launches_than_places_are_merely_not_on_it() {
         let (board, writer) = shared();
         let all: Vec<Taken> = (0..PLACES as u64 + 10)
@@ -249,6 +374,16 @@ mod tests {
         let (board, writer) = shared();
         let _running = writer.begin(0, 7, 70, "innocent");
         writer.board().panicked();
+        assert_eq!(board.running(), []);
+    }
+
+    #[test]
+    fn a_signal_of_another_process_is_nobodys_doing() {
+        let (board, writer) = shared();
+        let _running = writer.begin(0, 7, 70, "innocent");
+        assert_eq!(board.killer(), None);
+        writer.board().killed_by(4121);
+        assert_eq!(board.killer(), Some(4121));
         assert_eq!(board.running(), []);
     }
 }

@@ -40,17 +40,33 @@ fn line(level: &str, text: &str) {
 }
 
 /// Lets so many lines a minute through: what others can cause must not fill a disk.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Quota {
+    most: u32,
     since: Option<Instant>,
     lines: u32,
 }
 
 impl Quota {
-    const LINES: u32 = 20;
     const TIME: Duration = Duration::from_secs(60);
 
+    pub(crate) fn of(lines_a_minute: u32) -> Self {
+        Self {
+            most: lines_a_minute,
+            since: None,
+            lines: 0,
+        }
+    }
+
     pub(crate) fn warn(&mut self, now: Instant, text: impl fmt::Display) {
+        self.line(now, "warn", &text.to_string());
+    }
+
+    pub(crate) fn info(&mut self, now: Instant, text: impl fmt::Display) {
+        self.line(now, "info", &text.to_string());
+    }
+
+    fn line(&mut self, now: Instant, level: &str, text: &str) {
         if self
             .since
             .is_none_or(|since| now.duration_since(since) > Self::TIME)
@@ -59,11 +75,12 @@ impl Quota {
             self.lines = 0;
         }
         self.lines = self.lines.saturating_add(1);
-        match self.lines.cmp(&Self::LINES) {
-            Ordering::Less => warn(text),
-            Ordering::Equal => warn(format_args!(
-                "{text} (more of these are not shown for a minute)"
-            )),
+        match self.lines.cmp(&self.most) {
+            Ordering::Less => line(level, text),
+            Ordering::Equal => line(
+                level,
+                &format!("{text} (more of these are not shown for a minute)"),
+            ),
             Ordering::Greater => {}
         }
     }
@@ -128,6 +145,19 @@ mod tests {
         assert_eq!(utc(0), "1970-01-01T00:00:00Z");
         assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(utc(1_763_253_065), "2025-11-16T00:31:05Z");
+    }
+
+    #[test]
+    fn lines_beyond_the_quota_are_left_out_until_a_minute_is_over() {
+        let mut quota = Quota::of(3);
+        let start = Instant::now();
+        for n in 0..1000 {
+            quota.info(start, format_args!("line {n}"));
+        }
+        assert_eq!((quota.lines, quota.since), (1000, Some(start)));
+        let later = start + Duration::from_secs(61);
+        quota.info(later, "again");
+        assert_eq!((quota.lines, quota.since), (1, Some(later)));
     }
 
     #[test]

@@ -100,7 +100,8 @@ fn program_shape(message: &[u8]) -> Result<(Vec<Placed>, Vec<Placed>), Malformed
     Ok((parameters, results))
 }
 
-enum Parsed {
+/// An array's shape, or those of a tuple's elements.
+pub(crate) enum Parsed {
     Array(Placed),
     Tuple(Vec<Placed>),
 }
@@ -109,7 +110,7 @@ enum Parsed {
 const TUPLE: u64 = 13;
 
 /// Reads a `ShapeProto`. Tuples in tuples are malformed: PJRT has no arrays for them.
-fn shape(message: &[u8]) -> Result<Parsed, Malformed> {
+pub(crate) fn shape(message: &[u8]) -> Result<Parsed, Malformed> {
     let mut primitive_type = 0;
     let mut dims = Vec::new();
     let mut elements = Vec::new();

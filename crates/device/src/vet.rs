@@ -2,15 +2,21 @@
 //!
 //! The vendor compiles programs that it cannot run safely: a size that is known only at run time
 //! shows whatever lay in memory before, an unstable sort whose comparator is no order writes beyond
-//! its array, an infeed waits for ever. All jobs share the process that would run them. So the
-//! compiler's process walks the optimized module, which is what runs, and refuses such a program with
-//! the reason; unstable sorts are made stable instead, which is safe whatever their comparator says.
+//! its array, an infeed waits for ever, and nobody checks that a custom call's results are as large as
+//! what is written there. All jobs share the process that would run them. So the compiler's process
+//! walks the optimized module, which is what runs, and refuses such a program with the reason; unstable
+//! sorts are made stable instead, which is safe whatever their comparator says.
 //!
 //! Promise: judged by what the module contains, whatever the program's source or format was.
 //! Not here: programs that never end, and faults of the vendor's code generator.
 
+use std::collections::BTreeMap;
+
+use salus_pjrt::sys::PJRT_Buffer_Type_S32;
+
 use crate::Error;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, error};
+use crate::hlo::{self, Parsed};
 use crate::proto::{Malformed, Wire, Writer, fields, push_ints};
 
 /// What is to be done with a program.
@@ -36,14 +42,13 @@ pub(crate) fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
         match field.map_err(unreadable)? {
             (1, text) => name = text_of(text).map_err(unreadable)?,
             (3, computation) => {
-                let computation = computation.bytes().map_err(unreadable)?;
-                for field in fields(computation) {
-                    let (2, instruction) = field.map_err(unreadable)? else {
-                        continue;
-                    };
-                    let instruction = instruction.bytes().and_then(Instruction::read);
-                    let instruction = instruction.map_err(unreadable)?;
+                let instructions = computation.bytes().and_then(instructions_of);
+                let instructions = instructions.map_err(unreadable)?;
+                let by_id: BTreeMap<u64, &Instruction<'_>> =
+                    instructions.iter().map(|one| (one.id, one)).collect();
+                for instruction in &instructions {
                     instruction.check(&name)?;
+                    instruction.check_top_k(&name, &by_id)?;
                     if instruction.sorts_unstably() {
                         verdict = Verdict::SortsUnstably;
                     }
@@ -53,6 +58,17 @@ pub(crate) fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
         }
     }
     Ok(verdict)
+}
+
+/// Of an `HloComputationProto`.
+fn instructions_of(computation: &[u8]) -> Result<Vec<Instruction<'_>>, Malformed> {
+    let mut found = Vec::new();
+    for field in fields(computation) {
+        if let (2, instruction) = field? {
+            found.push(Instruction::read(instruction.bytes()?)?);
+        }
+    }
+    Ok(found)
 }
 
 /// The same module with all sorts stable, as an `HloModuleProto`, which is what plugins compile.
@@ -102,26 +118,43 @@ const IS_STABLE: u32 = 60;
 
 /// What matters of an `HloInstructionProto`.
 #[derive(Debug, Default)]
-struct Instruction {
+struct Instruction<'a> {
+    id: u64,
     name: String,
     opcode: String,
     /// Where the user's program has it, as JAX says.
     source: String,
+    /// Its `ShapeProto`.
+    shape: &'a [u8],
+    operands: Vec<i64>,
+    /// What it calls, if it is a custom call.
+    target: &'a [u8],
     has_dynamic_size: bool,
     is_stable: bool,
     /// Replicas that it names.
     replicas: Vec<i64>,
 }
 
-impl Instruction {
-    fn read(message: &[u8]) -> Result<Self, Malformed> {
+/// The one custom call that the CPU plugin answers by itself. Its code believes what the results'
+/// shapes say: a result of other rows, or of more columns than the operand has, is written beyond its
+/// end, or left as it was found.
+const TOP_K: &[u8] = b"TopK";
+
+impl<'a> Instruction<'a> {
+    fn read(message: &'a [u8]) -> Result<Self, Malformed> {
         let mut read = Self::default();
         for field in fields(message) {
             match field? {
                 (1, name) => read.name = text_of(name)?,
                 (2, opcode) => read.opcode = text_of(opcode)?,
-                (3, shape) => read.has_dynamic_size = is_dynamic(shape.bytes()?, SHAPE_DEPTH)?,
+                (3, shape) => {
+                    read.shape = shape.bytes()?;
+                    read.has_dynamic_size = is_dynamic(read.shape, SHAPE_DEPTH)?;
+                }
                 (7, metadata) => read.source = source_of(metadata.bytes()?)?,
+                (28, target) => read.target = target.bytes()?,
+                (35, id) => read.id = id.varint()?,
+                (36, operands) => push_ints(operands, &mut read.operands)?,
                 // Replica groups, pairs of source and target, and lists of groups.
                 (49 | 52, group) => push_members(group.bytes()?, &mut read.replicas)?,
                 (87, list) => {
@@ -142,21 +175,50 @@ impl Instruction {
         self.opcode == "sort" && !self.is_stable
     }
 
-    fn check(&self, program: &str) -> Result<(), Error> {
-        let Self { name, opcode, .. } = self;
-        let refuse = |code, what: String, hint: &str| {
-            let place = match self.source.as_str() {
-                "" => format!("`{name}`"),
-                source => format!("`{name}` ({source})"),
-            };
-            Err(error(
-                code,
-                format!(
-                    "the program `{program}` is refused, because its operation {place} {what}\n\n\
-                     hint: {hint}"
-                ),
-            ))
+    fn refused(&self, program: &str, code: u32, what: &str, hint: &str) -> Error {
+        let name = &self.name;
+        let place = match self.source.as_str() {
+            "" => format!("`{name}`"),
+            source => format!("`{name}` ({source})"),
         };
+        error(
+            code,
+            format!(
+                "the program `{program}` is refused, because its operation {place} {what}\n\nhint: \
+                 {hint}"
+            ),
+        )
+    }
+
+    /// Whether the results of a `TopK` are as large as what is written there.
+    fn check_top_k(
+        &self,
+        program: &str,
+        by_id: &BTreeMap<u64, &Instruction<'_>>,
+    ) -> Result<(), Error> {
+        if self.opcode != "custom-call" || self.target != TOP_K {
+            return Ok(());
+        }
+        let operand = match self.operands.as_slice() {
+            [one] => by_id.get(&one.cast_unsigned()),
+            _ => None,
+        };
+        let fits = operand.is_some_and(|operand| top_k_fits(operand.shape, self.shape));
+        if fits {
+            return Ok(());
+        }
+        Err(self.refused(
+            program,
+            INVALID_ARGUMENT,
+            "is a TopK whose results do not fit its operand: it would read and write beyond them",
+            "`jax.lax.top_k(operand, k)` has results that fit, for a `k` up to the operand's last \
+             dimension",
+        ))
+    }
+
+    fn check(&self, program: &str) -> Result<(), Error> {
+        let opcode = &self.opcode;
+        let refuse = |code, what: String, hint: &str| Err(self.refused(program, code, &what, hint));
         if self.has_dynamic_size {
             return refuse(
                 UNIMPLEMENTED,
@@ -188,6 +250,30 @@ impl Instruction {
         }
         Ok(())
     }
+}
+
+/// Whether a `TopK` of an operand of this `ShapeProto` writes just what its results hold: values of the
+/// operand's type and 32-bit numbers, as many rows, and no more columns than there are.
+fn top_k_fits(operand: &[u8], results: &[u8]) -> bool {
+    let (Ok(Parsed::Array(operand)), Ok(Parsed::Tuple(results))) =
+        (hlo::shape(operand), hlo::shape(results))
+    else {
+        return false;
+    };
+    let [values, places] = results.as_slice() else {
+        return false;
+    };
+    let (Some((columns, rows)), Some((k, kept))) = (
+        operand.shape.dims.split_last(),
+        values.shape.dims.split_last(),
+    ) else {
+        return false;
+    };
+    values.shape.element_type == operand.shape.element_type
+        && places.shape.element_type == PJRT_Buffer_Type_S32
+        && values.shape.dims == places.shape.dims
+        && rows == kept
+        && k <= columns
 }
 
 /// A `ShapeProto`'s tuples in tuples are read to here; XLA makes none that are deeper.

@@ -297,6 +297,49 @@ fn absent_replicas_are_refused() {
     assert!(error.message.contains("names replica 1"), "{error}");
 }
 
+fn top_k(rows: u32, columns: u32, kept: u32, k: u32, places: &str) -> String {
+    format!(
+        "module {{ func.func @main(%a: tensor<{rows}x{columns}xf32>)
+            -> (tensor<{kept}x{k}xf32>, tensor<{kept}x{k}x{places}>) {{
+            %0:2 = stablehlo.custom_call @TopK(%a) {{called_computations = [@greater]}}
+              : (tensor<{rows}x{columns}xf32>) -> (tensor<{kept}x{k}xf32>, tensor<{kept}x{k}x{places}>)
+            return %0#0, %0#1 : tensor<{kept}x{k}xf32>, tensor<{kept}x{k}x{places}> }}
+          func.func private @greater(%a: tensor<f32>, %b: tensor<f32>, %c: tensor<i32>, %d: tensor<i32>)
+            -> tensor<i1> {{
+            %r = stablehlo.compare GT, %a, %b : (tensor<f32>, tensor<f32>) -> tensor<i1>
+            return %r : tensor<i1> }} }}"
+    )
+}
+
+#[test]
+fn a_custom_call_whose_results_do_not_fit_is_refused() {
+    // More columns than there are, rows that nobody writes, too few rows, and numbers too small.
+    for (rows, columns, kept, k, places) in [
+        (1, 16, 1, 4096, "i32"),
+        (4, 16, 4000, 4, "i32"),
+        (4000, 16, 4, 4, "i32"),
+        (4, 16, 4, 4, "i8"),
+    ] {
+        let error = refused(&top_k(rows, columns, kept, k, places));
+        assert!(error.message.contains("do not fit its operand"), "{error}");
+    }
+}
+
+#[test]
+fn a_custom_call_whose_results_fit_is_answered_by_the_plugin() {
+    let device = Pjrt.open(1);
+    let compiled = compile(&device, &top_k(2, 16, 2, 3, "i32"), &rebuilt(JAX));
+    let program = device.load(&compiled).expect("it can be loaded");
+    let array = upload_f32(&device, &[2, 16], |index| index as f32);
+    let (outputs, _) = launch(&device, &program, &[&array]);
+    let values = read(&device, &outputs[0], &shape(F32, &[2, 3]));
+    let expected: Vec<u8> = [15.0f32, 14.0, 13.0, 31.0, 30.0, 29.0]
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    assert_eq!(values, expected);
+}
+
 /// Sorts keys with a comparator that is no order, beside numbers that are moved with them.
 fn sort(compare: &str) -> String {
     format!(

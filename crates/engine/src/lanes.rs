@@ -34,7 +34,10 @@ pub(crate) struct LaneState {
     vacant: usize,
     /// When the last one ended: the next cannot have begun earlier.
     last_end: Time,
-    /// Whose it was.
+    /// When the first in order became the first. A device that runs small programs at once may end the
+    /// second before it.
+    led_since: Time,
+    /// Whose the last one was.
     last_session: Option<SessionId>,
     /// The largest scratch of `iterations`.
     size_bytes: u64,
@@ -147,7 +150,7 @@ impl LaneState {
     /// What runs now, and since when: the first in order, and those that call back.
     pub(crate) fn running(&self) -> impl Iterator<Item = (&Iteration, Time)> {
         let first = self.iterations.iter().find(|i| i.calling.is_none());
-        let first = first.map(|i| (i, i.started_at.max(self.last_end)));
+        let first = first.map(|i| (i, i.started_at.max(self.led_since)));
         let beside = self.iterations.iter().filter(|i| i.calling.is_some());
         first.into_iter().chain(beside.map(|i| (i, i.started_at)))
     }
@@ -271,6 +274,10 @@ impl LaneState {
         };
         if calling.is_none() {
             self.last_end = self.last_end.max(now);
+            let mut before = self.iterations.iter().take(at);
+            if before.all(|i| i.calling.is_some()) {
+                self.led_since = now;
+            }
         }
         let before = self.last_session.replace(session);
         let switched = before.is_some_and(|before| before != session);

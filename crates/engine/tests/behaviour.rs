@@ -1312,3 +1312,23 @@ fn a_tight_target_that_is_gone_keeps_nothing_from_being_handed_over() {
     let session = SessionId(1);
     assert_eq!(story.on(Event::Closed { session }), [Start(3)]);
 }
+
+#[test]
+fn what_runs_long_runs_since_it_began_whatever_ends_beside_it() {
+    let mut story = Story::new(100, 0, 1, 1..=2);
+    let policy = Policy::Fair;
+    assert_eq!(story.on(Event::Ordered { policy }), []);
+    assert_eq!(story.launch(1, scratch(1)), [Start(1)]);
+    // A device that runs small programs at once ends what was handed over second before the first.
+    for n in 1..100 {
+        assert_eq!(story.at(n * 10).launch(2, scratch(1)), [Start(2)]);
+        assert_eq!(story.at(n * 10 + 1).ran(2), []);
+    }
+    let running: Vec<_> = story.engine.running().map(|(s, _, at)| (s.0, at)).collect();
+    assert_eq!(running, [(1, ms(0))]);
+    // Where it is handed over early, it runs since the first has ended.
+    assert_eq!(story.at(1000).launch(2, scratch(1)), [Start(2)]);
+    assert_eq!(story.at(1500).ran(1), []);
+    let running: Vec<_> = story.engine.running().map(|(s, _, at)| (s.0, at)).collect();
+    assert_eq!(running, [(2, ms(1500))]);
+}

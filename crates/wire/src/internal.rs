@@ -66,8 +66,8 @@ wire_struct! {
     Ordered { request: u64, policy: String = limits::NAME_BYTES }
 
     /// What happened in the last `seconds`, or as far back as is known if they are 0? Answered by
-    /// `Traced`.
-    AskTrace { request: u64, seconds: u32 }
+    /// `Traced`. If `names_of` is a user, what others' jobs and programs are called is left out.
+    AskTrace { request: u64, seconds: u32, names_of: Option<u32> }
 
     /// Where the device host says what it runs; the memory comes with this frame, before all others.
     Board { bytes: u64 }

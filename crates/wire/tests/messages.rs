@@ -336,10 +336,13 @@ fn messages_inside_the_service() {
         request: 1,
         policy: "srtf".into(),
     });
-    check::<ToHost>(AskTrace {
-        request: 1,
-        seconds: 10,
-    });
+    for names_of in [None, Some(1001)] {
+        check::<ToHost>(AskTrace {
+            request: 1,
+            seconds: 10,
+            names_of,
+        });
+    }
     check::<ToHost>(CompilerJoined {
         compiler: 1,
         pid: 5,

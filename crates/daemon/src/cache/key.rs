@@ -48,7 +48,7 @@ impl Key {
             None => (b"bytes".as_slice(), code),
         };
         Self(Self::digest(&[
-            b"salus program 4",
+            b"salus program 5",
             &platform.0,
             format.as_bytes(),
             options,

@@ -13,7 +13,7 @@ use super::callbacks::Calls;
 use super::leases::Lease;
 use super::operations::{INVALID_ARGUMENT, Operation, Operations, RESOURCE_EXHAUSTED};
 use super::programs::Program;
-use crate::board::BESIDE;
+use crate::board::{BESIDE, Taken};
 use crate::log;
 
 /// What a program is given beyond what was free when the device refused it, at least.
@@ -232,14 +232,16 @@ impl<D: Device> Launch<D> {
             let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
             let (teller, ran) = (Arc::clone(&session), Arc::clone(&program));
             let runs = host.runs(u64::from(lane), session.id, &program);
+            let call = runs.as_ref().and_then(Taken::call);
             let done = Box::new(move |result| {
                 drop(runs);
                 teller.host.learn(&ran);
                 teller.launch_ended(operation, None, result);
             });
             let device = &host.device;
-            let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done)?;
-            Ok((arguments, outputs))
+            let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done);
+            drop(call);
+            Ok((arguments, outputs?))
         });
         match launched {
             Ok((arguments, outputs)) => {
@@ -305,9 +307,10 @@ impl<D: Device> Launch<D> {
             let (lent, keep) = (lent.collect(), &self.keep);
             let device = &runs.host.device;
             let on_board = runs.host.runs(BESIDE, runs.id, &program);
+            let call = on_board.as_ref().and_then(Taken::call);
             let outputs = device.run_calling_back(&program.loaded, lane, lent, keep, calls);
             let result = outputs.as_ref().map(|_| ()).map_err(Error::clone);
-            drop((scratch, on_board));
+            drop((scratch, call, on_board));
             runs.leave_ran(Ran {
                 launch: self,
                 lane,

@@ -12,6 +12,7 @@ mod admission;
 mod arrays;
 mod callbacks;
 mod compilers;
+mod dying;
 mod heap;
 mod history;
 mod launch;
@@ -300,6 +301,9 @@ fn handle<D: Device>(
                     host.programs.set_board(writer.clone());
                     let _ = BOARD.set(writer.clone());
                     let _ = host.board.set(writer);
+                    if let Err(e) = dying::note_who_sends_signals() {
+                        log::warn(format_args!("senders of signals cannot be told: {e}"));
+                    }
                 }
                 Some(Err(e)) => log::warn(format_args!("what runs cannot be written down: {e}")),
                 None => log::warn("no descriptor is left to write down what runs"),
@@ -339,7 +343,10 @@ fn send_report<D: Device>(host: &Host<D>, supervisor: &Supervisor, request: u64)
 
 /// Sends what happened, in memory of its own because no frame holds it.
 fn send_trace<D: Device>(host: &Host<D>, supervisor: &Supervisor, asked: &AskTrace) {
-    let copied = host.scheduling.recorded();
+    let mut copied = host.scheduling.recorded();
+    if let Some(uid) = asked.names_of {
+        copied.hide_names_from(uid);
+    }
     let recording = copied.recording(host.device.description(), asked.seconds);
     let mut data = Vec::new();
     recording.put(&mut data);

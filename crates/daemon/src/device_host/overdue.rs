@@ -64,6 +64,8 @@ pub(super) fn overdue(engine: &Engine, now: Time, limits: Limits) -> Vec<Overdue
             Some(median) => Duration(median.0.saturating_mul(TIMES)).max(LEAST),
             None => limits.first,
         };
+        // What may not go on is overdue, whatever its program takes as a rule.
+        let limit = limits.most.map_or(limit, |most| limit.min(most));
         (runs > limit).then_some(Overdue {
             session,
             began,
@@ -101,6 +103,81 @@ pub(super) fn watch<D: Device>(host: &Host<D>) {
                     ),
                 });
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salus_engine::{Demand, Event, Kind, Policy, Program, Room, User, Wishes};
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// An engine in which a session runs a program for the second time, since this moment.
+    fn running(first_took: u64) -> (Engine, Time) {
+        let room = Room {
+            device_bytes: 1 << 20,
+            host_bytes: 0,
+            user_max: None,
+        };
+        let mut engine = Engine::new(Policy::Fair, room, 1, 1);
+        let session = SessionId(7);
+        let demand = Demand {
+            kind: Kind::Launch {
+                scratch_bytes: 0,
+                program: Program(1),
+            },
+            new_bytes: 0,
+            argument_bytes: 0,
+            absent_bytes: 0,
+        };
+        let opened = Event::Opened {
+            session,
+            user: User(0),
+            memory_max: None,
+            wishes: Wishes::default(),
+        };
+        let ready = Event::Ready { session, demand };
+        let calling = None;
+        let began = Time(first_took);
+        let mut tell = |at, event| drop(engine.on(at, event));
+        tell(Time(0), opened);
+        tell(Time(0), ready);
+        if first_took > 0 {
+            tell(began, Event::Ran { session, calling });
+            tell(began, ready);
+        }
+        (engine, began)
+    }
+
+    fn is_overdue(first_took: u64, most: Option<u64>, after: u64) -> bool {
+        let (engine, began) = running(first_took);
+        let limits = Limits {
+            first: Duration(60 * SECOND),
+            most: most.map(Duration),
+        };
+        let late = overdue(&engine, Time(began.0 + after), limits);
+        late.iter().any(|one| one.session == SessionId(7))
+    }
+
+    #[test]
+    fn what_takes_far_longer_than_its_program_does_is_overdue() {
+        // A program that is not known has a minute, one that is known twenty times its median.
+        assert!(!is_overdue(0, None, 59 * SECOND));
+        assert!(is_overdue(0, None, 61 * SECOND));
+        assert!(!is_overdue(SECOND, None, 19 * SECOND));
+        assert!(is_overdue(SECOND, None, 21 * SECOND));
+        // Nobody minds a second.
+        assert!(!is_overdue(SECOND / 1000, None, SECOND / 2));
+    }
+
+    #[test]
+    fn what_may_not_go_on_is_overdue_whatever_its_program_takes() {
+        for first_took in [0, 10 * SECOND] {
+            assert!(!is_overdue(first_took, Some(2 * SECOND), SECOND));
+            assert!(is_overdue(first_took, Some(2 * SECOND), 3 * SECOND));
         }
     }
 }

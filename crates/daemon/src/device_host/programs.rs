@@ -456,8 +456,9 @@ impl<D: Device> Programs<D> {
         let name = &compiled.signature.name;
         let board = self.board.get();
         let loads = board.map(|board| board.begin(BESIDE, session.0, key.number(), name));
+        let call = loads.as_ref().and_then(board::Taken::call);
         let loaded = self.device.load(&compiled)?;
-        drop(loads);
+        drop((call, loads));
         let mut signature = compiled.signature;
         // Only jobs ask for it, and they have it in the blob.
         signature.optimized_program = Vec::new();

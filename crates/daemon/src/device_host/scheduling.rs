@@ -78,7 +78,7 @@ impl<D: Device> Scheduling<D> {
         state.sessions.insert(session.id, Arc::clone(session));
         let who = &session.identity;
         let now = self.now();
-        state.trace.opened(now, session.id, &who.name, who.pid);
+        state.trace.opened(now, session.id, who);
         self.decide(
             &mut state,
             Event::Opened {

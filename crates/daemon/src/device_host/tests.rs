@@ -24,6 +24,7 @@ use super::{Host, Supervisor};
 use crate::cache::{Disk, Platform};
 use crate::config::HostSettings;
 
+mod bounds;
 mod callbacks;
 mod profiles;
 mod programs;

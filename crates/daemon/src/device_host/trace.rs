@@ -23,6 +23,7 @@ use salus_engine::{
     Calling, Decision, Demand, Duration, Engine, Event, Lane, Program, SessionId, State, Time,
 };
 
+use super::session::Identity;
 use memory::Thinned;
 pub(super) use own::Own;
 pub(super) use recording::Copied;
@@ -53,6 +54,8 @@ struct Card {
     session: SessionId,
     name: String,
     pid: i32,
+    uid: u32,
+    user: String,
     opened: Time,
     closed: Option<Time>,
 }
@@ -136,11 +139,13 @@ impl Recorder {
         }
     }
 
-    pub(super) fn opened(&mut self, now: Time, session: SessionId, name: &str, pid: i32) {
+    pub(super) fn opened(&mut self, now: Time, session: SessionId, who: &Identity) {
         let card = Card {
             session,
-            name: name.chars().take(NAME_CHARS).collect(),
-            pid,
+            name: who.name.chars().take(NAME_CHARS).collect(),
+            pid: who.pid,
+            uid: who.uid,
+            user: who.user.clone(),
             opened: now,
             closed: None,
         };

@@ -8,7 +8,9 @@
 //! Promise: only programs that were running are suspected. The list is bounded.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -40,6 +42,11 @@ pub(super) struct Conviction {
     pub(super) how: String,
     /// ``session 7 (`train.py`, pid 4121, anna)``.
     pub(super) session: String,
+    /// Whose session it was, and what others may know of it: `session 7 of anna`.
+    #[serde(default)]
+    pub(super) uid: Option<u32>,
+    #[serde(default)]
+    pub(super) whose: String,
     pub(super) unix_seconds: u64,
 }
 
@@ -50,7 +57,7 @@ impl Conviction {
             "the program `{}` is refused, because it ended the device host of this service ({}) when \
              it ran for {}, and all sessions with it\n\nhint: change the program; if the device's \
              plugin is replaced by one that can run it, it is allowed again",
-            self.name, self.how, self.session
+            self.name, self.how, self.whose
         )
     }
 }
@@ -100,10 +107,10 @@ impl Blame {
     }
 
     fn convict(&mut self, program: &Running, how: &str, sessions: &Sessions) {
-        let session = match sessions.get(&program.session) {
-            Some(card) => card.label(program.session),
-            None => format!("session {}", program.session),
-        };
+        let unknown = || format!("session {}", program.session);
+        let card = sessions.get(&program.session);
+        let session = card.map_or_else(unknown, |card| card.label(program.session));
+        let whose = card.map_or_else(unknown, |card| card.whose(program.session));
         let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
         self.suspected.remove(&program.program);
         self.convicted.retain(|one| one.program != program.program);
@@ -112,18 +119,30 @@ impl Blame {
             name: log::tame_name(&program.name),
             how: how.to_owned(),
             session,
+            uid: card.map(|card| card.uid),
+            whose,
             unix_seconds: since_1970.map_or(0, |time| time.as_secs()),
         });
         if self.convicted.len() > KEPT {
             self.convicted.remove(0);
         }
-        let kept = serde_json::to_vec_pretty(&self.convicted).unwrap_or_default();
-        if let Err(e) = fs::write(&self.file, kept) {
+        if let Err(e) = self.write() {
             let file = self.file.display();
             log::warn(format_args!(
                 "{file} cannot be written, so the next service runs the program again: {e}"
             ));
         }
+    }
+
+    /// For the services after this one. The old list stays where the disk has no room for the new.
+    fn write(&self) -> io::Result<()> {
+        let kept = serde_json::to_vec_pretty(&self.convicted)?;
+        let new = self.file.with_extension("new");
+        let mut options = OpenOptions::new();
+        // What jobs and programs are called is nobody else's business.
+        options.write(true).create(true).truncate(true).mode(0o600);
+        options.open(&new)?.write_all(&kept)?;
+        fs::rename(new, &self.file)
     }
 
     /// For a new device host.
@@ -145,28 +164,22 @@ pub(super) fn fate(
     session: u64,
     how: &str,
     judged: &[(Running, bool)],
-    label: impl Fn(u64) -> String,
+    described: impl Fn(&Running) -> String,
 ) -> String {
     let convicted = judged.iter().find(|(_, convicted)| *convicted);
-    let name = |suspect: &Running| log::tame_name(&suspect.name);
     match (convicted, judged) {
         (Some((culprit, _)), _) if culprit.session == session => format!(
             "the device host ended ({how}) while it ran this job's program `{}`, which is refused \
              from now on",
-            name(culprit)
+            log::tame_name(&culprit.name)
         ),
         (Some((culprit, _)), _) => format!(
-            "the device host ended ({how}) while it ran the program `{}` of {}, which is refused from \
-             now on",
-            name(culprit),
-            label(culprit.session)
+            "the device host ended ({how}) while it ran {}, which is refused from now on",
+            described(culprit)
         ),
         (None, []) => format!("the device host ended ({how})"),
         (None, suspects) => {
-            let all = suspects
-                .iter()
-                .map(|(one, _)| format!("`{}` of {}", name(one), label(one.session)));
-            let all: Vec<String> = all.collect();
+            let all: Vec<String> = suspects.iter().map(|(one, _)| described(one)).collect();
             format!(
                 "the device host ended ({how}) while it ran {}; whichever runs when it ends again is \
                  refused",

@@ -116,7 +116,8 @@ impl Supervisor {
             FromHost::CompilerUnwanted(unwanted) => self.compilers.end(unwanted.compiler),
             FromHost::SessionClosed(closed) => {
                 if let Some(card) = self.sessions.remove(&closed.session) {
-                    log::info(format_args!("{} is closed", card.label(closed.session)));
+                    let line = format_args!("{} is closed", card.label(closed.session));
+                    self.comings.info(now, line);
                     self.idle_since = now;
                 }
             }
@@ -158,7 +159,8 @@ impl Supervisor {
     /// Looks which children ended.
     pub(super) fn on_children(&mut self, now: Instant) {
         for ended in self.compilers.reap(now) {
-            log::warn(format_args!("compiler {} ended: {}", ended.id, ended.how));
+            let line = format_args!("compiler {} ended: {}", ended.id, ended.how);
+            self.comings.warn(now, line);
             if let Some(host) = &mut self.host {
                 let compiler = ended.id;
                 let how = ended.how;
@@ -166,10 +168,14 @@ impl Supervisor {
             }
         }
         if let Some(how) = self.host.as_mut().and_then(|host| host.process().ended()) {
-            let running = self.host.take().map(|host| host.board.running());
-            let running = running.unwrap_or_default();
+            let board = self.host.take().map(|host| host.board);
+            let running = board.as_ref().map_or_else(Vec::new, Board::running);
             let judged = self.blame.judge(&how, &running, &self.sessions);
-            self.host_lost(&format!("it ended: {how}"), &judged, now);
+            let by = match board.and_then(|board| board.killer()) {
+                Some(pid) => format!(", sent by process {pid}"),
+                None => String::new(),
+            };
+            self.host_lost(&format!("it ended: {how}{by}"), &judged, now);
         }
     }
 
@@ -197,7 +203,16 @@ impl Supervisor {
             log::warn(format_args!("{} is lost", card.label(*session)));
             let fate = match &wanted {
                 Some(why) => why.clone(),
-                None => blame::fate(*session, how, judged, label),
+                None => blame::fate(*session, how, judged, |suspect| {
+                    let name = log::tame_name(&suspect.name);
+                    match sessions.get(&suspect.session) {
+                        // What others' jobs and programs are called is theirs.
+                        Some(other) if other.uid != card.uid && !self.gate.rules(card.uid) => {
+                            format!("a program of {}", other.whose(suspect.session))
+                        }
+                        _ => format!("the program `{name}` of {}", label(suspect.session)),
+                    }
+                }),
             };
             self.fates.insert(*session, (card.uid, fate));
         }
@@ -256,7 +271,8 @@ impl Supervisor {
             match launcher.start(Role::Compiler { first }, settings) {
                 Ok(started) => {
                     let (compiler, pid, socket) = self.compilers.joined(started, now);
-                    log::info(format_args!("compiler {compiler} started (pid {pid})"));
+                    let line = format_args!("compiler {compiler} started (pid {pid})");
+                    self.comings.info(now, line);
                     host.send(CompilerJoined { compiler, pid }, Some(socket.into()));
                 }
                 Err(e) => {

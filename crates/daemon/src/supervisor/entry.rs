@@ -11,6 +11,13 @@ use rustix::process::Signal;
 use super::process::{FIRST, SETTINGS};
 use crate::config::{HostSettings, Problem};
 
+/// What `ps` and `top` call a compiler.
+pub const COMPILER: &CStr = c"salus-compiler";
+
+/// When the machine has no memory left, the kernel ends a compiler rather than the device host, which
+/// has everybody's arrays, or a job: a compilation that was ended so is tried again.
+const COMPILER_FIRST: &str = "500";
+
 /// Takes over the control socket and the settings. `name` is what `ps` and `top` show.
 ///
 /// To be called first, and once: it binds this process to the life of the supervisor. Should that
@@ -37,6 +44,10 @@ pub(crate) fn is_first_compiler() -> bool {
 fn bind_to_supervisor(name: &CStr) -> io::Result<UnixStream> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     rustix::thread::set_name(name)?;
+    if name == COMPILER {
+        // Where it cannot be written, the kernel chooses by size alone.
+        let _ = std::fs::write("/proc/self/oom_score_adj", COMPILER_FIRST);
+    }
     let control = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     // Nothing else in this process shall read or write the control socket by accident.
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::closing::{Link, let_descriptors_in};
 use super::connections::{self, COMMANDS, REPORT_TIME, Stage, WAITING, Wanted};
 use super::greeting::{Peer, Progress, Wish, code, refusal};
-use super::report::{Card, ServicePart, answer, farewell, merge};
+use super::report::{Card, ServicePart, answer, farewell, hide_names, merge};
 use super::{ACCEPT_PAUSE, End, Supervisor, name_of};
 use crate::log::{self, tame_name};
 
@@ -207,7 +207,8 @@ impl Supervisor {
                 uid,
                 user,
             };
-            log::info(format_args!("{} is open", card.label(session)));
+            self.comings
+                .info(now, format_args!("{} is open", card.label(session)));
             self.sessions.insert(session, card);
             self.connections.tell_run(run, uid, session);
         }
@@ -227,7 +228,14 @@ impl Supervisor {
             }
             Request::Trace { seconds } => {
                 let seconds = *seconds;
-                let message = |request| ToHost::from(AskTrace { request, seconds });
+                let names_of = self.reader(id);
+                let message = |request| {
+                    ToHost::from(AskTrace {
+                        request,
+                        seconds,
+                        names_of,
+                    })
+                };
                 self.have_host(id, Wanted::Trace, now, message);
             }
             Request::Stop => self.on_stop(id, now),
@@ -236,6 +244,13 @@ impl Supervisor {
             Request::Policy { name } => self.on_policy(id, name, now),
             Request::Fate { session } => self.on_fate(id, *session, now),
         }
+    }
+
+    /// The user of a command who is told only what his own jobs are called; `None` for those who rule
+    /// the service.
+    fn reader(&mut self, id: u64) -> Option<u32> {
+        let uid = self.connections.get(id).map(|c| c.peer.uid)?;
+        (!self.gate.rules(uid)).then_some(uid)
     }
 
     /// Answers a command with the device host's JSON, or with why there is none.
@@ -250,7 +265,11 @@ impl Supervisor {
             policy: &self.service.host.policy,
             limits: self.service.host.limits(self.sessions_max),
         };
-        match answer(&merge(from_host, &self.sessions, &service, now)) {
+        let mut report = merge(from_host, &self.sessions, &service, now);
+        if let Some(uid) = self.reader(id) {
+            hide_names(&mut report, &self.sessions, uid);
+        }
+        match answer(&report) {
             Ok((report, blob)) => self.connections.answer(id, report, blob, false, now),
             Err(error) => self.connections.refuse(id, error),
         }
@@ -293,7 +312,7 @@ impl Supervisor {
             )),
             Some(card) if !self.gate.may_change(uid, card.uid) => Some(refusal(
                 code::PERMISSION_DENIED,
-                format!("{} is not {}'s", card.label(session), name_of(uid)),
+                format!("{} is not {}'s", card.whose(session), name_of(uid)),
             )),
             Some(_) if change == Change::Weight(0) => Some(refusal(
                 code::INVALID_ARGUMENT,
@@ -302,7 +321,8 @@ impl Supervisor {
             Some(card) => {
                 let by = format!("{} (pid {pid})", name_of(uid));
                 let label = card.label(session);
-                log::info(format_args!("{label} is changed by {by}: {change:?}"));
+                let line = format_args!("{label} is changed by {by}: {change:?}");
+                self.comings.info(now, line);
                 None
             }
         };

@@ -53,8 +53,8 @@ use crate::config::{AllowUsers, HostSettings, Problem};
 use crate::log;
 
 pub use self::endpoint::is_locked;
-pub use self::entry::enter;
 pub(crate) use self::entry::is_first_compiler;
+pub use self::entry::{COMPILER, enter};
 pub use self::process::Launcher;
 pub use self::users::name_of;
 
@@ -90,6 +90,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For children to end by themselves before they are killed.
 const ENDING: Duration = Duration::from_secs(2);
 
+/// Lines a minute. Whoever causes them shall not fill a disk: a session may come and go in a few
+/// milliseconds.
+const REFUSALS_LOGGED: u32 = 20;
+const COMINGS_LOGGED: u32 = 240;
+
 struct Supervisor {
     service: Service,
     gate: Gate,
@@ -122,6 +127,9 @@ struct Supervisor {
     idle_since: Instant,
     /// Lines in the log about connections that came to nothing.
     refusals: log::Quota,
+    /// Lines about what jobs and commands do: sessions that come, go and are changed, and compilers
+    /// that end of a program.
+    comings: log::Quota,
     /// Set when it is time to go.
     end: Option<Result<End, Problem>>,
 }
@@ -168,7 +176,8 @@ impl Supervisor {
             started: now,
             accept_after: None,
             idle_since: now,
-            refusals: log::Quota::default(),
+            refusals: log::Quota::of(REFUSALS_LOGGED),
+            comings: log::Quota::of(COMINGS_LOGGED),
             end: None,
         })
     }

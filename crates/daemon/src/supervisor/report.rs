@@ -23,13 +23,22 @@ pub(super) struct Card {
     pub(super) user: String,
 }
 
+/// Of a job's name in a label.
+const LABEL_CHARS: usize = 80;
+
 impl Card {
     /// ``session 7 (`train.py`, pid 4121, anna)``.
     pub(super) fn label(&self, session: u64) -> String {
+        let name: String = self.name.chars().take(LABEL_CHARS).collect();
         format!(
-            "session {session} (`{}`, pid {}, {})",
-            self.name, self.pid, self.user
+            "session {session} (`{name}`, pid {}, {})",
+            self.pid, self.user
         )
+    }
+
+    /// `session 7 of anna`: what others may know.
+    pub(super) fn whose(&self, session: u64) -> String {
+        format!("session {session} of {}", self.user)
     }
 }
 
@@ -98,6 +107,27 @@ fn list(sessions: &Sessions, state: &str) -> Value {
         })
     };
     Value::Array(sessions.iter().map(one).collect())
+}
+
+/// Leaves out of a report what jobs and programs of others than this user are called, and their
+/// processes. That they are there, what they hold and how long they ran is why this user's jobs wait.
+pub(super) fn hide_names(report: &mut Value, sessions: &Sessions, uid: u32) {
+    let own = |id: &Value| {
+        let card = id.as_u64().and_then(|id| sessions.get(&id));
+        card.is_some_and(|card| card.uid == uid)
+    };
+    let listed = report["sessions"].as_array_mut().into_iter().flatten();
+    for session in listed.filter(|session| !own(&session["id"])) {
+        session["name"] = Value::Null;
+        session["pid"] = Value::Null;
+    }
+    let convicted = report["service"]["convicted"].as_array_mut();
+    for one in convicted.into_iter().flatten() {
+        if one["uid"] != json!(uid) {
+            one["name"] = Value::Null;
+            one["session"] = one["whose"].take();
+        }
+    }
 }
 
 /// What `salus stop` is told before the service ends.
@@ -207,5 +237,49 @@ mod tests {
             error.to_string(),
             "a text of 1048578 bytes, and 524288 is the limit"
         );
+    }
+
+    #[test]
+    fn other_users_jobs_are_there_without_their_names() {
+        let mut sessions = one_session();
+        let other = Card {
+            name: "secret.py".into(),
+            pid: 5,
+            uid: 1001,
+            user: "bert".into(),
+        };
+        sessions.insert(8, other);
+        let now = Instant::now();
+        let convicted = json!([
+            { "name": "jit_a", "session": "session 3 (`a.py`, …)", "uid": 1000, "whose": "session 3 of anna" },
+            { "name": "jit_b", "session": "session 4 (`b.py`, …)", "uid": 1001, "whose": "session 4 of bert" },
+            { "name": "jit_old", "session": "session 5 (`c.py`, …)" },
+        ]);
+        let service = ServicePart {
+            convicted,
+            ..service(now)
+        };
+        let mut report = merge(Err("starting"), &sessions, &service, now);
+        // One that only the device host knows of.
+        let unknown = json!({ "id": 9, "name": "gone.py", "pid": 6 });
+        let list = report["sessions"].as_array_mut().expect("a list");
+        list.push(unknown);
+        hide_names(&mut report, &sessions, 1000);
+        let shown = |n: usize, key: &str| report["sessions"][n][key].clone();
+        assert_eq!(shown(0, "name"), "train.py");
+        assert_eq!(
+            (shown(1, "name"), shown(1, "pid")),
+            (Value::Null, Value::Null)
+        );
+        assert_eq!(
+            (shown(1, "user"), shown(1, "state")),
+            (json!("bert"), json!("unknown"))
+        );
+        assert_eq!(shown(2, "name"), Value::Null);
+        let convicted = &report["service"]["convicted"];
+        assert_eq!(convicted[0]["name"], "jit_a");
+        assert_eq!(convicted[1]["name"], Value::Null);
+        assert_eq!(convicted[1]["session"], "session 4 of bert");
+        assert_eq!(convicted[2]["session"], Value::Null);
     }
 }

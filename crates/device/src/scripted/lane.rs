@@ -199,6 +199,7 @@ impl Run {
                 INTERNAL,
                 format!("`{}` failed while it ran, as scripted", self.script.name),
             )),
+            Fail::Crash => std::process::abort(),
             _ => self.compute(),
         });
         let taken = self

@@ -7,7 +7,7 @@
 //! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
 //! it needs besides its arrays, `hidden` what it needs beyond what is told, `callbacks` how often it
 //! calls its job before it runs (one after the other, or with `together: 1` all at the same time), and
-//! `fail` is `compile`, `launch`, `async` or `none`. All but `name` may be left out.
+//! `fail` is `compile`, `launch`, `async`, `crash` or `none`. All but `name` may be left out.
 
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub(super) enum Fail {
     Launch,
     /// While running: the launch succeeds, the outputs are poisoned.
     Async,
+    /// While running, and the process with it.
+    Crash,
 }
 
 const TYPES: &[(&str, u32)] = &[
@@ -112,6 +114,7 @@ impl Script {
                         "compile" => Fail::Compile,
                         "launch" => Fail::Launch,
                         "async" => Fail::Async,
+                        "crash" => Fail::Crash,
                         _ => return Err(wrong(format!("fail `{value}`"))),
                     };
                 }

@@ -1,5 +1,7 @@
 //! The records as they are sent: copied in small parts, sorted by kind, cut to the time asked for.
 
+use std::collections::BTreeSet;
+
 use salus_engine::{Duration, Engine, Policy, Refusal, SessionId, Time};
 use salus_wire::{
     Description, RecordedIteration, RecordedMemory, RecordedMove, RecordedRefusal, RecordedSession,
@@ -156,6 +158,23 @@ impl Copied {
             records,
             ..Self::default()
         }
+    }
+
+    /// Leaves out what jobs and programs of others than this user are called. That they run, and when,
+    /// is why this user's jobs wait.
+    pub(in crate::device_host) fn hide_names_from(&mut self, uid: u32) {
+        let own = self.cards.iter().filter(|card| card.uid == uid);
+        let own: BTreeSet<SessionId> = own.map(|card| card.session).collect();
+        for card in self.cards.iter_mut().filter(|card| card.uid != uid) {
+            card.name = format!("a job of {}", card.user);
+            card.pid = 0;
+        }
+        let ran = self.records.iter().filter_map(|record| match record {
+            Record::Iteration(one) if own.contains(&one.session) => Some(one.program.0),
+            _ => None,
+        });
+        let ran: BTreeSet<u64> = ran.collect();
+        self.programs.retain(|(program, _)| ran.contains(program));
     }
 
     /// As it is sent. `seconds` is how far back it goes, 0 being as far as is known.

@@ -38,8 +38,14 @@ impl Scene {
 
     fn open(&mut self, ms: u64, id: u64) -> SessionId {
         let session = SessionId(id);
-        let name = format!("job{id}.py");
-        self.recorder.opened(Time(ms * MS), session, &name, 1);
+        let who = Identity {
+            pid: 1,
+            // Every other job is another user's.
+            uid: 1000 + (id % 2) as u32,
+            user: format!("user{}", id % 2),
+            name: format!("job{id}.py"),
+        };
+        self.recorder.opened(Time(ms * MS), session, &who);
         let decisions = self.at(
             ms,
             Event::Opened {
@@ -71,12 +77,16 @@ impl Scene {
         self.at(ms, Event::Ready { session, demand })
     }
 
-    fn recording(&self, now_ms: u64, seconds: u32) -> Recording {
+    fn copied(&self, now_ms: u64) -> Copied {
         let mut copied = Copied::with_room();
         while self.recorder.copy_part(&mut copied) {}
         let now = Time(now_ms * MS);
         self.recorder.copy_rest(now, &self.engine, &mut copied);
-        copied.recording(&device(), seconds)
+        copied
+    }
+
+    fn recording(&self, now_ms: u64, seconds: u32) -> Recording {
+        self.copied(now_ms).recording(&device(), seconds)
     }
 }
 
@@ -130,6 +140,48 @@ fn what_was_handed_over_early_began_when_its_predecessor_ended() {
     );
     assert_eq!(recording.programs, [(7, "step".to_owned())]);
     assert!(recording.waits.is_empty());
+}
+
+#[test]
+fn other_users_jobs_and_programs_are_there_without_their_names() {
+    let mut scene = Scene::new(100, 1 << 20);
+    let (one, two) = (scene.open(0, 1), scene.open(0, 2));
+    for (number, name) in [(7, "shared"), (8, "secret")] {
+        scene.recorder.named(Program(number), name);
+    }
+    scene.ready(1, one, 0);
+    scene.at(10, ran(one));
+    let kind = Kind::Launch {
+        scratch_bytes: 0,
+        program: Program(8),
+    };
+    let demand = Demand {
+        kind,
+        new_bytes: 0,
+        argument_bytes: 0,
+        absent_bytes: 0,
+    };
+    let session = two;
+    scene.at(11, Event::Ready { session, demand });
+    scene.at(20, ran(two));
+    let seen_by = |uid: u32| {
+        let mut copied = scene.copied(20);
+        copied.hide_names_from(uid);
+        let recording = copied.recording(&device(), 0);
+        assert_eq!(recording.iterations.len(), 2);
+        let sessions = recording.sessions.iter();
+        let names: Vec<String> = sessions.map(|s| format!("{} {}", s.name, s.pid)).collect();
+        (names, recording.programs)
+    };
+    let (names, programs) = seen_by(1001);
+    assert_eq!(names, ["job1.py 1", "a job of user0 0"]);
+    assert_eq!(programs, [(7, "shared".to_owned())]);
+    let (names, programs) = seen_by(1000);
+    assert_eq!(names, ["a job of user1 0", "job2.py 1"]);
+    assert_eq!(programs, [(8, "secret".to_owned())]);
+    let (names, programs) = seen_by(4711);
+    assert_eq!(names, ["a job of user1 0", "a job of user0 0"]);
+    assert!(programs.is_empty());
 }
 
 /// One calls back: its time before and after its callback is shown, and beside it what its lane did
