@@ -8,11 +8,20 @@
 //! Not here: the product. No part of this is in the wheel.
 
 mod canary;
+mod churn;
+mod corpus;
+mod frames;
 mod generated;
+mod options;
+mod programs;
+mod proto;
 mod runs;
+mod scribble;
 mod service;
 mod session;
+mod siege;
 mod tally;
+mod tokens;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +35,10 @@ use tally::Tally;
 type Problem = Box<dyn std::error::Error>;
 
 #[derive(Parser)]
-#[command(name = "salus-attack", about = "Attacks a service of its own and says what held")]
+#[command(
+    name = "salus-attack",
+    about = "Attacks a service of its own and says what held"
+)]
 #[command(disable_help_subcommand = true, arg_required_else_help = true)]
 struct Cli {
     #[command(flatten)]
@@ -88,8 +100,21 @@ enum Attack {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// Change arrays in shared memory while programs work on them
+    Scribble {
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        #[arg(long, default_value_t = 10)]
+        seconds: u64,
+    },
+    /// A session that always has something to run, to be killed or stopped
+    #[command(hide = true)]
+    Victim {
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
     /// Everything at once while well-behaved JAX jobs train: they must end with the same bits
-    All,
+    All(siege::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -115,13 +140,20 @@ fn main() -> ExitCode {
 fn attack(cli: &Cli) -> Result<Tally, Problem> {
     let start = || Service::start(&cli.setup);
     match &cli.attack {
+        Attack::Frames(amount) => frames::attack(&start()?, amount.seed, amount.count),
+        Attack::Programs(amount) => programs::attack(&start()?, amount.seed, amount.count),
         Attack::Generated { amount, show: true } => {
             tally::say(&generated::module(amount.seed).text);
             Ok(Tally::new("generated"))
         }
-        Attack::Generated { amount, .. } => {
-            generated::attack(&start()?, amount.seed, amount.count)
-        }
-        _ => todo!(),
+        Attack::Generated { amount, .. } => generated::attack(&start()?, amount.seed, amount.count),
+        Attack::Options(amount) => options::attack(&start()?, amount.seed, amount.count),
+        Attack::Tokens(amount) => tokens::attack(&start()?, amount.seed, amount.count),
+        Attack::Corpus => corpus::attack(&start()?),
+        Attack::Run { file, seed } => corpus::one(&start()?, file, *seed),
+        Attack::Churn { seed, seconds } => churn::attack(&start()?, *seed, *seconds),
+        Attack::Scribble { seed, seconds } => scribble::attack(&start()?, *seed, *seconds),
+        Attack::Victim { seed } => siege::victim(&start()?, *seed),
+        Attack::All(arguments) => siege::attack(&cli.setup, arguments),
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use salus_wire::{Change, Request};
 
-use crate::canary::Canary;
+use crate::Problem;
+use crate::canary::{self, Canary};
 use crate::service::Service;
 use crate::session::{Loss, Ran, Session};
 use crate::tally::Tally;
-use crate::Problem;
 
 const COMPILE_TIME: Duration = Duration::from_secs(20);
 const RUN_TIME: Duration = Duration::from_secs(10);
@@ -25,7 +25,6 @@ const SESSION_EVERY: u64 = 64;
 pub(crate) struct Module {
     /// How to make it again.
     pub(crate) origin: String,
-    /// What it is about, for the counts.
     pub(crate) code: Vec<u8>,
     pub(crate) options: Vec<u8>,
     pub(crate) seed: u64,
@@ -65,6 +64,7 @@ impl<'a> Runs<'a> {
         self.check_canary("the end");
         self.session = None;
         self.canary = None;
+        self.service.wait_until_idle()?;
         self.tally.note("after", self.service.footprint()?);
         Ok(self.tally)
     }
@@ -119,7 +119,17 @@ impl<'a> Runs<'a> {
         let ran = session.run(program, &signature, random, RUN_TIME)?;
         session.drop_program(program);
         Ok(match ran {
-            Ran::Well(_) => Outcome::Ran,
+            Ran::Well(results) => {
+                if results.iter().any(|bytes| canary::is_stolen(bytes)) {
+                    self.tally.count("returned what was the canary's");
+                    let text = String::from_utf8_lossy(&module.code);
+                    self.tally.finding(format!(
+                        "{}: returned what was the canary's\n{text}",
+                        module.origin
+                    ));
+                }
+                Outcome::Ran
+            }
             Ran::Failed(message) => {
                 self.tally.reason(&format!("at run: {message}"));
                 Outcome::FailedAtRun
@@ -151,7 +161,8 @@ impl<'a> Runs<'a> {
         ));
         match self.attempt(module) {
             Ok(Outcome::RefusedAtCompile | Outcome::FailedAtRun) => {
-                self.tally.count("device host died, refused the second time");
+                self.tally
+                    .count("device host died, refused the second time");
             }
             again => {
                 self.session = None;
@@ -159,8 +170,10 @@ impl<'a> Runs<'a> {
                     Err(loss) => loss.to_string(),
                     Ok(_) => "it ran".into(),
                 };
-                self.tally
-                    .finding(format!("{}: not refused the second time: {how}", module.origin));
+                self.tally.finding(format!(
+                    "{}: not refused the second time: {how}",
+                    module.origin
+                ));
                 self.service.wait_until_up()?;
                 self.restarts = self.service.restarts()?;
             }
@@ -199,8 +212,10 @@ impl<'a> Runs<'a> {
             Err(loss) => format!("the canary is gone ({loss})"),
         };
         self.tally.count("canary lost");
-        self.tally
-            .finding(format!("{origin}, or one of the {CANARY_EVERY} before: {what}\n{}", self.service.log()));
+        self.tally.finding(format!(
+            "{origin}, or one of the {CANARY_EVERY} before: {what}\n{}",
+            self.service.log()
+        ));
         let again = self.service.wait_until_up();
         self.session = None;
         self.restarts = self.service.restarts().unwrap_or(self.restarts);

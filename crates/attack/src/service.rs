@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::process::{Pid, Signal};
-use salus_channel::{Inbox, send_all, text_of};
-use salus_wire::{self as wire, FromService, Request, ToService, limits, version};
+use salus_channel::{Inbox, Received, open_blob, send_all, text_of};
+use salus_wire::{
+    self as wire, FromService, Reader, Recording, Request, ToService, Wire, limits, version,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -20,6 +22,8 @@ use crate::Problem;
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// From one death of the device host to the next one that serves.
 const RESTART_TIME: Duration = Duration::from_secs(60);
+/// Sessions end within milliseconds, but for an iteration that runs.
+const IDLE_TIME: Duration = Duration::from_secs(20);
 /// A service that was told to end, and ends no sooner, hangs.
 const END_TIME: Duration = Duration::from_secs(30);
 /// How often to look at what gives no event: other processes.
@@ -68,8 +72,9 @@ pub(crate) struct Service {
 const CONFIGURATION: &str = "schema_version = 1\n[service]\nidle_exit_seconds = 30\n";
 
 impl Service {
+    /// With little memory: programs by chance ask for a lot, and the machine is others', too.
     pub(crate) fn start(setup: &Setup) -> Result<Self, Problem> {
-        Self::start_with(setup, "", &[])
+        Self::start_with(setup, "", &["--memory", "2GiB", "--host-memory", "512MiB"])
     }
 
     /// The same, with more in its configuration and among its options.
@@ -110,9 +115,12 @@ impl Service {
         if let Some(venv) = setup.python().ok().as_deref().and_then(venv_of) {
             command.env("VIRTUAL_ENV", venv);
         }
-        let mut child = command
-            .spawn()
-            .map_err(|e| format!("`{}` cannot be started: {e}", setup.salus().unwrap_or_default().display()))?;
+        let mut child = command.spawn().map_err(|e| {
+            format!(
+                "`{}` cannot be started: {e}",
+                setup.salus().unwrap_or_default().display()
+            )
+        })?;
         let output = child.stdout.take();
         let service = Self {
             own: Some((child, directory)),
@@ -151,7 +159,30 @@ impl Service {
         serde_json::from_str(&self.ask(Request::Report)?).map_err(io::Error::other)
     }
 
+    /// What `salus trace` gets.
+    pub(crate) fn recording(&self, seconds: u32) -> io::Result<Recording> {
+        let received = self.command(Request::Trace { seconds })?;
+        match (received.message, received.descriptor) {
+            (FromService::Trace(trace), Some(blob)) => {
+                let bytes = open_blob(blob, trace.bytes)?;
+                Recording::take(&mut Reader::new(&bytes), 0).map_err(io::Error::other)
+            }
+            _ => Err(io::Error::other("an answer that is none")),
+        }
+    }
+
     pub(crate) fn ask(&self, request: Request) -> io::Result<String> {
+        let received = self.command(request)?;
+        match received.message {
+            FromService::Answer(answer) => {
+                text_of(answer.json, received.descriptor, limits::REPORT_BYTES)
+            }
+            FromService::Refused(refused) => Err(io::Error::other(refused.error)),
+            _ => Err(io::Error::other("an answer that is none")),
+        }
+    }
+
+    fn command(&self, request: Request) -> io::Result<Received<FromService>> {
         let stream = UnixStream::connect(&self.socket)?;
         stream.set_read_timeout(Some(ANSWER_TIME))?;
         let command = wire::Command {
@@ -163,13 +194,7 @@ impl Service {
         let mut inbox = Inbox::default();
         loop {
             if let Some(received) = inbox.take().map_err(io::Error::other)? {
-                return match received.message {
-                    FromService::Answer(answer) => {
-                        text_of(answer.json, received.descriptor, limits::REPORT_BYTES)
-                    }
-                    FromService::Refused(refused) => Err(io::Error::other(refused.error)),
-                    _ => Err(io::Error::other("an answer that is none")),
-                };
+                return Ok(received);
             }
             if inbox.fill(&stream, true)? == 0 {
                 return Err(io::Error::other("the service hung up"));
@@ -183,18 +208,14 @@ impl Service {
         Ok(report["service"]["restarts"].as_u64().unwrap_or(0))
     }
 
-    pub(crate) fn convicted(&self) -> io::Result<usize> {
-        let report = self.report()?;
-        Ok(report["service"]["convicted"].as_array().map_or(0, Vec::len))
-    }
-
     /// Waits for a device host that serves.
     pub(crate) fn wait_until_up(&self) -> io::Result<()> {
         let deadline = Instant::now() + RESTART_TIME;
         loop {
             let report = self.report()?;
             let device = &report["device"];
-            if device["state"] == "up" && device["platform"].as_str().is_some_and(|p| !p.is_empty()) {
+            if device["state"] == "up" && device["platform"].as_str().is_some_and(|p| !p.is_empty())
+            {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -202,6 +223,20 @@ impl Service {
             }
             std::thread::sleep(LOOK_EVERY);
         }
+    }
+
+    /// Waits until the sessions that were closed here are gone, so that what is left is the service's.
+    /// Sessions of others, and those whose iterations go on, are not waited for for ever.
+    pub(crate) fn wait_until_idle(&self) -> io::Result<()> {
+        let deadline = Instant::now() + IDLE_TIME;
+        while Instant::now() < deadline {
+            let report = self.report()?;
+            if report["sessions"].as_array().is_none_or(Vec::is_empty) {
+                break;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// What its processes and its directory hold.

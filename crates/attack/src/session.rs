@@ -305,7 +305,10 @@ impl Session {
                     if completed.done.contains(&operation) {
                         break None;
                     }
-                    let failed = completed.failed.into_iter().find(|(id, _)| *id == operation);
+                    let failed = completed
+                        .failed
+                        .into_iter()
+                        .find(|(id, _)| *id == operation);
                     if let Some((_, error)) = failed {
                         break Some(error.message);
                     }
@@ -375,8 +378,7 @@ pub(crate) fn host_bytes(shape: &Shape) -> Option<u64> {
         15 => 16,
         _ => return None,
     };
-    shape
-        .dims
-        .iter()
-        .try_fold(element, |bytes, dim| bytes.checked_mul(u64::try_from(*dim).ok()?))
+    shape.dims.iter().try_fold(element, |bytes, dim| {
+        bytes.checked_mul(u64::try_from(*dim).ok()?)
+    })
 }

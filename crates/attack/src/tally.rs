@@ -47,7 +47,7 @@ impl Tally {
         let mut quoted = false;
         for letter in first.chars() {
             match letter {
-                '`' | '"' | '\'' => {
+                '`' | '"' => {
                     quoted = !quoted;
                     words.push(letter);
                 }
@@ -64,7 +64,8 @@ impl Tally {
         let mut most: Vec<(&String, &u64)> = self.reasons.iter().collect();
         most.sort_by_key(|(_, count)| std::cmp::Reverse(**count));
         let most = most.into_iter().take(REASONS);
-        most.map(|(words, count)| (words.clone(), json!(count))).collect()
+        most.map(|(words, count)| (words.clone(), json!(count)))
+            .collect()
     }
 
     pub(crate) fn note(&mut self, name: impl Into<String>, value: impl Into<Value>) {
@@ -128,6 +129,17 @@ impl Tally {
 
 fn shown(name: &str, value: &Value, indent: usize) -> String {
     match value {
+        // A part of a larger attack, or a job, is a line.
+        Value::Object(fields) if fields.contains_key("counts") => {
+            let counts = value["counts"].as_object();
+            format!("{:indent$}{name:<18} {}\n", "", in_a_line(counts))
+        }
+        Value::Object(fields) if fields.contains_key("ratio") => {
+            format!("{:indent$}{name:<24} {}\n", "", in_a_line(Some(fields)))
+        }
+        Value::Object(fields) if fields.contains_key("rss_kb") => {
+            format!("{:indent$}{name:<12} {}\n", "", in_a_line(Some(fields)))
+        }
         Value::Object(fields) => {
             let mut text = format!("{:indent$}{name}\n", "");
             for (name, value) in fields {
@@ -139,6 +151,14 @@ fn shown(name: &str, value: &Value, indent: usize) -> String {
         Value::Array(items) if items.is_empty() => String::new(),
         value => format!("{:indent$}{name}: {value}\n", ""),
     }
+}
+
+fn in_a_line(fields: Option<&Map<String, Value>>) -> String {
+    let fields = fields.into_iter().flatten();
+    let parts: Vec<String> = fields
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    parts.join(", ")
 }
 
 /// Data goes to standard output; whoever closed it does not want it.

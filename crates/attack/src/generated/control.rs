@@ -8,7 +8,11 @@ pub(super) fn nested_loops(b: &mut Builder) {
     let depth = b.random.usize(1..5);
     let turns = b.pick(&[0, 1, 2, 5]);
     let ty = value.ty();
-    let limit = b.set(&format!("stablehlo.constant dense<{turns}> : tensor<i32>"), "i32", &[]);
+    let limit = b.set(
+        &format!("stablehlo.constant dense<{turns}> : tensor<i32>"),
+        "i32",
+        &[],
+    );
     let zero = b.set("stablehlo.constant dense<0> : tensor<i32>", "i32", &[]);
     let one = b.set("stablehlo.constant dense<1> : tensor<i32>", "i32", &[]);
     let operation = b.pick(&["add", "multiply", "subtract", "maximum"]);
@@ -30,7 +34,10 @@ pub(super) fn nested_loops(b: &mut Builder) {
     for level in (0..depth).rev() {
         let inner = match level + 1 == depth {
             true => {
-                text += &format!("%w = stablehlo.{operation} %x{number}_{level}, {} : {ty}\n", value.name);
+                text += &format!(
+                    "%w = stablehlo.{operation} %x{number}_{level}, {} : {ty}\n",
+                    value.name
+                );
                 "%w".to_owned()
             }
             false => format!("%l{number}_{}#1", level + 1),
@@ -56,7 +63,11 @@ pub(super) fn branch(b: &mut Builder) {
     let count = b.random.usize(1..5);
     let regions: Vec<String> = (0..count)
         .map(|at| {
-            let name = if at % 2 == 0 { &value.name } else { &other.name };
+            let name = if at % 2 == 0 {
+                &value.name
+            } else {
+                &other.name
+            };
             format!("{{ stablehlo.return {name} : {ty} }}")
         })
         .collect();
@@ -87,8 +98,14 @@ pub(super) fn tuple(b: &mut Builder) {
     let (first, second) = (b.any(), b.any());
     let ty = format!("tuple<{}, {}>", first.ty(), second.ty());
     let made = b.name();
-    b.line(&format!("{made} = stablehlo.tuple {}, {} : {ty}", first.name, second.name));
-    let line = format!("stablehlo.get_tuple_element {made}[1] : ({ty}) -> {}", second.ty());
+    b.line(&format!(
+        "{made} = stablehlo.tuple {}, {} : {ty}",
+        first.name, second.name
+    ));
+    let line = format!(
+        "stablehlo.get_tuple_element {made}[1] : ({ty}) -> {}",
+        second.ty()
+    );
     b.result(&line, &second.element, &second.dims);
 }
 

@@ -10,7 +10,10 @@ fn comparator(b: &mut Builder, operands: &[Value]) -> String {
         taken.push(format!("%a{index}: {ty}, %b{index}: {ty}"));
     }
     let first = &operands[b.random.usize(..operands.len())];
-    let at = operands.iter().position(|one| one.name == first.name).unwrap_or(0);
+    let at = operands
+        .iter()
+        .position(|one| one.name == first.name)
+        .unwrap_or(0);
     let ty = tensor(&first.element, &[]);
     let compare = |direction: &str, x: &str, y: &str| {
         format!("stablehlo.compare {direction}, {x}, {y} : ({ty}, {ty}) -> tensor<i1>")
@@ -37,7 +40,11 @@ fn comparator(b: &mut Builder, operands: &[Value]) -> String {
 }
 
 pub(super) fn sort(b: &mut Builder) {
-    let key = b.value(|value| value.rank() > 0 && !value.is_complex(), "i32", &[4096]);
+    let key = b.value(
+        |value| value.rank() > 0 && !value.is_complex(),
+        "i32",
+        &[4096],
+    );
     let mut operands = vec![key.clone()];
     for _ in 0..b.pick(&[0, 0, 1, 1, 2, 4, 9]) {
         let element = b.element();
@@ -53,7 +60,10 @@ pub(super) fn sort(b: &mut Builder) {
         "\"stablehlo.sort\"({}) {compare} {{dimension = {dimension} : i64, is_stable = {stable}}} : ({types}) -> ({types})",
         names.join(", ")
     );
-    let kinds: Vec<_> = operands.iter().map(|one| (one.element.clone(), one.dims.clone())).collect();
+    let kinds: Vec<_> = operands
+        .iter()
+        .map(|one| (one.element.clone(), one.dims.clone()))
+        .collect();
     match kinds.len() {
         1 => drop(b.result(&line, &kinds[0].0, &kinds[0].1)),
         _ => b.results(&line, &kinds),
@@ -64,17 +74,28 @@ pub(super) fn sort(b: &mut Builder) {
 fn indices(b: &mut Builder, count: i64, columns: i64) -> Value {
     let element = b.pick(&["i32", "i64", "i8", "ui32", "ui64", "i16", "ui8"]);
     let dims = [count, columns];
-    let counted = b.value(|value| value.element == element && value.dims == dims, element, &dims);
+    let counted = b.value(
+        |value| value.element == element && value.dims == dims,
+        element,
+        &dims,
+    );
     let factor = b.index_scalar(element);
     let ty = tensor(element, &dims);
     let spread = b.set(
-        &format!("stablehlo.broadcast_in_dim {}, dims = [] : ({}) -> {ty}", factor.name, factor.ty()),
+        &format!(
+            "stablehlo.broadcast_in_dim {}, dims = [] : ({}) -> {ty}",
+            factor.name,
+            factor.ty()
+        ),
         element,
         &dims,
     );
     let operation = b.pick(&["multiply", "add", "xor", "subtract"]);
     b.set(
-        &format!("stablehlo.{operation} {}, {} : {ty}", counted.name, spread.name),
+        &format!(
+            "stablehlo.{operation} {}, {} : {ty}",
+            counted.name, spread.name
+        ),
         element,
         &dims,
     )
@@ -96,7 +117,10 @@ pub(super) fn gather(b: &mut Builder) {
         })
         .collect();
     let collapsed: Vec<i64> = (0..columns).filter(|at| sizes[*at as usize] == 1).collect();
-    let kept: Vec<i64> = (0..rank).filter(|at| !collapsed.contains(at)).map(|at| sizes[at as usize]).collect();
+    let kept: Vec<i64> = (0..rank)
+        .filter(|at| !collapsed.contains(at))
+        .map(|at| sizes[at as usize])
+        .collect();
     let offset: Vec<i64> = (1..=kept.len() as i64).collect();
     let mut dims = vec![count];
     dims.extend(&kept);
@@ -168,9 +192,19 @@ pub(super) fn dynamic_slice(b: &mut Builder) {
     let value = b.any();
     let element = b.pick(&["i32", "i64", "ui8", "i8", "ui64", "i16", "ui32"]);
     let starts: Vec<Value> = value.dims.iter().map(|_| b.index_scalar(element)).collect();
-    let names: String = starts.iter().map(|start| format!(", {}", start.name)).collect();
-    let types: String = starts.iter().map(|start| format!(", {}", start.ty())).collect();
-    let sizes: Vec<i64> = value.dims.iter().map(|dim| b.random.i64(0..=*dim)).collect();
+    let names: String = starts
+        .iter()
+        .map(|start| format!(", {}", start.name))
+        .collect();
+    let types: String = starts
+        .iter()
+        .map(|start| format!(", {}", start.ty()))
+        .collect();
+    let sizes: Vec<i64> = value
+        .dims
+        .iter()
+        .map(|dim| b.random.i64(0..=*dim))
+        .collect();
     let part = tensor(&value.element, &sizes);
     if b.chance(2) {
         let line = format!(
@@ -223,7 +257,10 @@ pub(super) fn dynamic_size(b: &mut Builder) {
         // Back to a fixed size.
         0 => {
             let whole = b.set(
-                &format!("stablehlo.constant dense<{}> : tensor<i32>", value.dims[dim]),
+                &format!(
+                    "stablehlo.constant dense<{}> : tensor<i32>",
+                    value.dims[dim]
+                ),
                 "i32",
                 &[],
             );
@@ -235,7 +272,9 @@ pub(super) fn dynamic_size(b: &mut Builder) {
             b.result(&line, &value.element, &value.dims);
         }
         1 => {
-            let line = format!("stablehlo.get_dimension_size {resized}, dim = {dim} : ({dynamic}) -> tensor<i32>");
+            let line = format!(
+                "stablehlo.get_dimension_size {resized}, dim = {dim} : ({dynamic}) -> tensor<i32>"
+            );
             b.result(&line, "i32", &[]);
         }
         2 => {

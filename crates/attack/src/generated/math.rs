@@ -7,12 +7,37 @@ pub(super) fn elementwise(b: &mut Builder) {
     let ty = value.ty();
     let unary: &[&str] = if value.is_float() {
         &[
-            "negate", "abs", "exponential", "log", "sqrt", "rsqrt", "tanh", "cosine", "sine", "tan",
-            "floor", "ceil", "sign", "cbrt", "logistic", "log_plus_one", "exponential_minus_one",
-            "round_nearest_even", "round_nearest_afz",
+            "negate",
+            "abs",
+            "exponential",
+            "log",
+            "sqrt",
+            "rsqrt",
+            "tanh",
+            "cosine",
+            "sine",
+            "tan",
+            "floor",
+            "ceil",
+            "sign",
+            "cbrt",
+            "logistic",
+            "log_plus_one",
+            "exponential_minus_one",
+            "round_nearest_even",
+            "round_nearest_afz",
         ]
     } else if value.is_complex() {
-        &["negate", "exponential", "log", "sqrt", "tanh", "cosine", "sign", "rsqrt"]
+        &[
+            "negate",
+            "exponential",
+            "log",
+            "sqrt",
+            "tanh",
+            "cosine",
+            "sign",
+            "rsqrt",
+        ]
     } else if value.is_int() {
         &["negate", "not", "popcnt", "count_leading_zeros"]
     } else if value.element == "i1" {
@@ -21,11 +46,27 @@ pub(super) fn elementwise(b: &mut Builder) {
         &["optimization_barrier"]
     };
     let binary: &[&str] = if value.is_float() {
-        &["add", "subtract", "multiply", "divide", "remainder", "maximum", "power", "atan2"]
+        &[
+            "add",
+            "subtract",
+            "multiply",
+            "divide",
+            "remainder",
+            "maximum",
+            "power",
+            "atan2",
+        ]
     } else if value.is_int() {
         &[
-            "divide", "remainder", "power", "shift_left", "shift_right_arithmetic",
-            "shift_right_logical", "xor", "multiply", "minimum",
+            "divide",
+            "remainder",
+            "power",
+            "shift_left",
+            "shift_right_arithmetic",
+            "shift_right_logical",
+            "xor",
+            "multiply",
+            "minimum",
         ]
     } else if value.is_complex() {
         &["add", "multiply", "divide", "power", "atan2"]
@@ -40,7 +81,12 @@ pub(super) fn elementwise(b: &mut Builder) {
                 true => (&value, &other),
                 false => (&other, &value),
             };
-            format!("stablehlo.{} {}, {} : {ty}", b.pick(binary), first.name, second.name)
+            format!(
+                "stablehlo.{} {}, {} : {ty}",
+                b.pick(binary),
+                first.name,
+                second.name
+            )
         }
     };
     b.result(&line, &value.element, &value.dims);
@@ -97,7 +143,11 @@ pub(super) fn bitcast(b: &mut Builder) {
 
 pub(super) fn select(b: &mut Builder) {
     let value = b.any();
-    let other = b.value(|other| other.ty() == value.ty(), &value.element, &value.dims);
+    let other = b.value(
+        |other| other.ty() == value.ty(),
+        &value.element,
+        &value.dims,
+    );
     let flags = tensor("i1", &value.dims);
     let kind = match value.element.as_str() {
         _ if value.is_float() => b.pick(&["FLOAT", "TOTALORDER"]),
@@ -140,19 +190,33 @@ pub(super) fn move_about(b: &mut Builder) {
         0 => {
             let dims = vec![value.dims.iter().product()];
             let to = tensor(&value.element, &dims);
-            (format!("stablehlo.reshape {} : ({ty}) -> {to}", value.name), dims)
+            (
+                format!("stablehlo.reshape {} : ({ty}) -> {to}", value.name),
+                dims,
+            )
         }
         1 => {
             let mut order: Vec<i64> = (0..rank as i64).collect();
             b.random.shuffle(&mut order);
             let dims: Vec<i64> = order.iter().map(|at| value.dims[*at as usize]).collect();
             let to = tensor(&value.element, &dims);
-            let line = format!("stablehlo.transpose {}, dims = {} : ({ty}) -> {to}", value.name, list(&order));
+            let line = format!(
+                "stablehlo.transpose {}, dims = {} : ({ty}) -> {to}",
+                value.name,
+                list(&order)
+            );
             (line, dims)
         }
         2 => {
             let order: Vec<i64> = (0..rank as i64).filter(|_| b.chance(2)).collect();
-            (format!("stablehlo.reverse {}, dims = {} : {ty}", value.name, list(&order)), value.dims.clone())
+            (
+                format!(
+                    "stablehlo.reverse {}, dims = {} : {ty}",
+                    value.name,
+                    list(&order)
+                ),
+                value.dims.clone(),
+            )
         }
         3 if rank > 0 => {
             let mut dims = Vec::new();
@@ -165,7 +229,14 @@ pub(super) fn move_about(b: &mut Builder) {
                 ranges.push(format!("{start}:{limit}:{stride}"));
             }
             let to = tensor(&value.element, &dims);
-            (format!("stablehlo.slice {} [{}] : ({ty}) -> {to}", value.name, ranges.join(", ")), dims)
+            (
+                format!(
+                    "stablehlo.slice {} [{}] : ({ty}) -> {to}",
+                    value.name,
+                    ranges.join(", ")
+                ),
+                dims,
+            )
         }
         4 if rank > 0 => {
             let dim = b.random.usize(..rank);
@@ -206,8 +277,16 @@ pub(super) fn dot(b: &mut Builder) {
         right.insert(0, batch);
         dims.insert(0, batch);
     }
-    let left = b.value(|value| value.element == element && value.dims == left, &element, &left);
-    let right = b.value(|value| value.element == element && value.dims == right, &element, &right);
+    let left = b.value(
+        |value| value.element == element && value.dims == left,
+        &element,
+        &left,
+    );
+    let right = b.value(
+        |value| value.element == element && value.dims == right,
+        &element,
+        &right,
+    );
     let (batching, contracting) = match batched {
         true => ("batching_dims = [0] x [0], ", "[2] x [1]"),
         false => ("", "[1] x [0]"),
@@ -250,7 +329,11 @@ pub(super) fn fft(b: &mut Builder) {
         "IRFFT" => (complex, halved(&dims), wide.to_owned(), dims.clone()),
         _ => (complex.clone(), dims.clone(), complex, dims.clone()),
     };
-    let value = b.value(|value| value.element == from && value.dims == into, &from, &into);
+    let value = b.value(
+        |value| value.element == from && value.dims == into,
+        &from,
+        &into,
+    );
     let line = format!(
         "stablehlo.fft {}, type = {kind}, length = {} : ({}) -> {}",
         value.name,
@@ -269,7 +352,11 @@ pub(super) fn random_numbers(b: &mut Builder) {
         let shape: Vec<String> = dims.iter().map(i64::to_string).collect();
         let shape = match shape.is_empty() {
             true => "stablehlo.constant dense<> : tensor<0xi64>".to_owned(),
-            false => format!("stablehlo.constant dense<[{}]> : tensor<{}xi64>", shape.join(", "), shape.len()),
+            false => format!(
+                "stablehlo.constant dense<[{}]> : tensor<{}xi64>",
+                shape.join(", "),
+                shape.len()
+            ),
         };
         let shape = b.set(&shape, "i64", &[dims.len() as i64]);
         let kind = match element.contains('f') {
@@ -290,7 +377,11 @@ pub(super) fn random_numbers(b: &mut Builder) {
     }
     let state = vec![b.pick(&[1, 2, 3, 2])];
     let element = b.pick(&["ui32", "ui64", "i32", "ui8", "f32", "f64", "i64", "ui16"]);
-    let value = b.value(|value| value.element == "ui64" && value.dims == state, "ui64", &state);
+    let value = b.value(
+        |value| value.element == "ui64" && value.dims == state,
+        "ui64",
+        &state,
+    );
     let algorithm = b.pick(&["DEFAULT", "THREE_FRY", "PHILOX"]);
     let line = format!(
         "\"stablehlo.rng_bit_generator\"({}) {{rng_algorithm = #stablehlo<rng_algorithm {algorithm}>}} : ({}) -> ({}, {})",
@@ -309,10 +400,18 @@ pub(super) fn linear_algebra(b: &mut Builder) {
     if b.chance(3) {
         dims.insert(0, b.pick(&[0, 1, 3]));
     }
-    let a = b.value(|value| value.element == element && value.dims == dims, element, &dims);
+    let a = b.value(
+        |value| value.element == element && value.dims == dims,
+        element,
+        &dims,
+    );
     let lower = b.chance(2);
     if b.chance(2) {
-        let line = format!("stablehlo.cholesky {}, lower = {lower} : {}", a.name, a.ty());
+        let line = format!(
+            "stablehlo.cholesky {}, lower = {lower} : {}",
+            a.name,
+            a.ty()
+        );
         b.result(&line, element, &dims);
         return;
     }
@@ -320,7 +419,11 @@ pub(super) fn linear_algebra(b: &mut Builder) {
     let mut other = dims.clone();
     let rank = other.len();
     other[if left { rank - 1 } else { rank - 2 }] = b.pick(&[0, 1, 5]);
-    let c = b.value(|value| value.element == element && value.dims == other, element, &other);
+    let c = b.value(
+        |value| value.element == element && value.dims == other,
+        element,
+        &other,
+    );
     let line = format!(
         "\"stablehlo.triangular_solve\"({}, {}) {{left_side = {left}, lower = {lower}, unit_diagonal = {}, \
          transpose_a = #stablehlo<transpose {}>}} : ({}, {}) -> {}",
@@ -339,7 +442,11 @@ pub(super) fn batch_norm(b: &mut Builder) {
     let element = b.pick(FLOATS);
     let dims = vec![b.pick(&[0, 1, 3]), b.pick(&[0, 2, 5]), b.pick(&[1, 4])];
     let feature = b.random.usize(..3);
-    let value = b.value(|value| value.element == element && value.dims == dims, element, &dims);
+    let value = b.value(
+        |value| value.element == element && value.dims == dims,
+        element,
+        &dims,
+    );
     let one = b.fresh(element, &[dims[feature]]);
     let epsilon = b.pick(&["0.0", "-1.0", "1.0e-3"]);
     let (ty, of) = (value.ty(), one.ty());
@@ -351,7 +458,10 @@ pub(super) fn batch_norm(b: &mut Builder) {
         );
         let e = element.to_owned();
         let small = vec![dims[feature]];
-        b.results(&line, &[(e.clone(), dims), (e.clone(), small.clone()), (e, small)]);
+        b.results(
+            &line,
+            &[(e.clone(), dims), (e.clone(), small.clone()), (e, small)],
+        );
     } else {
         let line = format!(
             "\"stablehlo.batch_norm_inference\"({a}, {s}, {s}, {s}, {s}) {{epsilon = {epsilon} : f32, \

@@ -14,17 +14,20 @@ mod window;
 
 use fastrand::Rng;
 
+use crate::Problem;
 use crate::runs::{Module, Runs};
 use crate::service::Service;
 use crate::tally::Tally;
-use crate::Problem;
 
 pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, Problem> {
     let mut runs = Runs::new(service, "generated")?;
     for seed in seed..seed.saturating_add(count) {
         let made = module(seed);
         runs.module(&Module {
-            origin: format!("generated --seed {seed} --count 1 ({})", made.families.join(", ")),
+            origin: format!(
+                "generated --seed {seed} --count 1 ({})",
+                made.families.join(", ")
+            ),
             code: made.text.into_bytes(),
             options: Vec::new(),
             seed,
@@ -104,8 +107,19 @@ pub(crate) fn module(seed: u64) -> Made {
 const INTS: &[&str] = &["i32", "i8", "i16", "i64", "ui8", "ui16", "ui32", "ui64"];
 const FLOATS: &[&str] = &["f32", "f64", "f16", "bf16"];
 const SMALL: &[&str] = &[
-    "i4", "ui4", "i2", "ui2", "f8E4M3FN", "f8E5M2", "f8E4M3FNUZ", "f8E5M2FNUZ", "f8E4M3B11FNUZ",
-    "f8E4M3", "f8E3M4", "f4E2M1FN", "f8E8M0FNU",
+    "i4",
+    "ui4",
+    "i2",
+    "ui2",
+    "f8E4M3FN",
+    "f8E5M2",
+    "f8E4M3FNUZ",
+    "f8E5M2FNUZ",
+    "f8E4M3B11FNUZ",
+    "f8E4M3",
+    "f8E3M4",
+    "f4E2M1FN",
+    "f8E8M0FNU",
 ];
 const COMPLEX: &[&str] = &["complex<f32>", "complex<f64>"];
 
@@ -192,11 +206,18 @@ impl Builder {
     }
 
     fn finish(mut self, parameters: &[Value]) -> String {
+        let count = self.values.len();
+        let given = self.values[count.saturating_sub(6)..].to_vec();
+        let mut may_alias = true;
         let taken: Vec<String> = parameters
             .iter()
             .map(|value| {
+                let fits = may_alias && given[0].ty() == value.ty();
                 let attribute = match self.random.u32(..12) {
-                    0 => " {tf.aliasing_output = 0 : i32}",
+                    0..3 if fits => {
+                        may_alias = false;
+                        " {tf.aliasing_output = 0 : i32}"
+                    }
                     1 => " {jax.buffer_donor = true}",
                     2 => " {mhlo.layout_mode = \"auto\"}",
                     3 => " {mhlo.memory_kind = \"pinned_host\"}",
@@ -205,8 +226,6 @@ impl Builder {
                 format!("{}: {}{attribute}", value.name, value.ty())
             })
             .collect();
-        let count = self.values.len();
-        let given = &self.values[count.saturating_sub(6)..];
         let names: Vec<&str> = given.iter().map(|value| value.name.as_str()).collect();
         let types: Vec<String> = given.iter().map(Value::ty).collect();
         let (names, types) = (names.join(", "), types.join(", "));
@@ -256,8 +275,26 @@ impl Builder {
     /// A number that an index should not be.
     fn wild(&mut self) -> i64 {
         self.pick(&[
-            0, 1, -1, 2, -2, 7, 100, -100, 127, -128, 32_767, 65_535, 1 << 20, -(1 << 20), i64::from(i32::MAX),
-            i64::from(i32::MIN), i64::from(u32::MAX), i64::MAX, i64::MIN, 1 << 40,
+            0,
+            1,
+            -1,
+            2,
+            -2,
+            7,
+            100,
+            -100,
+            127,
+            -128,
+            32_767,
+            65_535,
+            1 << 20,
+            -(1 << 20),
+            i64::from(i32::MAX),
+            i64::from(i32::MIN),
+            i64::from(u32::MAX),
+            i64::MAX,
+            i64::MIN,
+            1 << 40,
         ])
     }
 
@@ -280,13 +317,13 @@ impl Builder {
     }
 
     /// One of those that are there and fit, else a new one.
-    fn value(
-        &mut self,
-        fits: impl Fn(&Value) -> bool,
-        element: &str,
-        dims: &[i64],
-    ) -> Value {
-        let fitting: Vec<Value> = self.values.iter().filter(|value| fits(value)).cloned().collect();
+    fn value(&mut self, fits: impl Fn(&Value) -> bool, element: &str, dims: &[i64]) -> Value {
+        let fitting: Vec<Value> = self
+            .values
+            .iter()
+            .filter(|value| fits(value))
+            .cloned()
+            .collect();
         if !fitting.is_empty() && !self.chance(4) {
             return fitting[self.random.usize(..fitting.len())].clone();
         }
@@ -309,7 +346,9 @@ impl Builder {
                 true => format!("{number}.0"),
                 false => number.to_string(),
             };
-            self.line(&format!("{name} = stablehlo.constant dense<{number}> : {ty}"));
+            self.line(&format!(
+                "{name} = stablehlo.constant dense<{number}> : {ty}"
+            ));
         } else {
             let dim = self.random.usize(..dims.len());
             self.line(&format!("{name} = stablehlo.iota dim = {dim} : {ty}"));
@@ -327,7 +366,11 @@ impl Builder {
 
     fn converted(&mut self, value: &Value, element: &str) -> Value {
         let to = tensor(element, &value.dims);
-        let line = format!("stablehlo.convert {} : ({}) -> {to}", value.name, value.ty());
+        let line = format!(
+            "stablehlo.convert {} : ({}) -> {to}",
+            value.name,
+            value.ty()
+        );
         self.set(&line, element, &value.dims)
     }
 
@@ -384,12 +427,20 @@ impl Builder {
     fn constant(&mut self, element: &str, dims: &[i64]) -> Value {
         let number = self.number(element);
         let ty = tensor(element, dims);
-        self.set(&format!("stablehlo.constant dense<{number}> : {ty}"), element, dims)
+        self.set(
+            &format!("stablehlo.constant dense<{number}> : {ty}"),
+            element,
+            dims,
+        )
     }
 
     /// A whole number known when the program is compiled, or one that it is only given at run time.
     fn index_scalar(&mut self, element: &str) -> Value {
-        let given = self.value(|value| value.element == element && value.dims.is_empty(), element, &[]);
+        let given = self.value(
+            |value| value.element == element && value.dims.is_empty(),
+            element,
+            &[],
+        );
         if self.chance(2) {
             return given;
         }
@@ -405,7 +456,11 @@ impl Builder {
         };
         let number = self.wild().clamp(low, high);
         let ty = tensor(element, &[]);
-        self.set(&format!("stablehlo.constant dense<{number}> : {ty}"), element, &[])
+        self.set(
+            &format!("stablehlo.constant dense<{number}> : {ty}"),
+            element,
+            &[],
+        )
     }
 }
 

@@ -7,7 +7,9 @@ fn combiner(b: &mut Builder, element: &str) -> String {
     let ty = tensor(element, &[]);
     let operation = match element {
         "i1" => b.pick(&["and", "or", "xor"]),
-        _ => b.pick(&["add", "maximum", "minimum", "multiply", "subtract", "divide"]),
+        _ => b.pick(&[
+            "add", "maximum", "minimum", "multiply", "subtract", "divide",
+        ]),
     };
     let (x, y) = b.pick(&[("%x", "%y"), ("%y", "%x"), ("%y", "%y")]);
     format!(
@@ -54,11 +56,18 @@ fn window(b: &mut Builder, dims: &[i64], names: &[&str; 5]) -> Option<Window> {
         let stride = b.pick(&[1, 1, 2, 3, 50]);
         let base = b.pick(&[1, 1, 1, 2, 9]);
         let dilation = b.pick(&[1, 1, 1, 2, 11]);
-        let (low, high) = (b.pick(&[0, 0, 1, 5, 60, -1, -3]), b.pick(&[0, 0, 1, 2, 60, -1, -4]));
+        let (low, high) = (
+            b.pick(&[0, 0, 1, 5, 60, -1, -3]),
+            b.pick(&[0, 0, 1, 2, 60, -1, -4]),
+        );
         let spread = if *dim == 0 { 0 } else { (dim - 1) * base + 1 };
         let padded = spread + low + high;
         let reach = (size - 1) * dilation + 1;
-        out.push(if padded <= 0 || reach > padded { 0 } else { (padded - reach) / stride + 1 });
+        out.push(if padded <= 0 || reach > padded {
+            0
+        } else {
+            (padded - reach) / stride + 1
+        });
         if padded < 0 {
             return None;
         }
@@ -78,7 +87,12 @@ fn window(b: &mut Builder, dims: &[i64], names: &[&str; 5]) -> Option<Window> {
     }
     let padding = match padding.is_empty() {
         true => format!("{} = dense<> : tensor<0x2xi64>", names[4]),
-        false => format!("{} = dense<[{}]> : tensor<{}x2xi64>", names[4], padding.join(", "), dims.len()),
+        false => format!(
+            "{} = dense<[{}]> : tensor<{}x2xi64>",
+            names[4],
+            padding.join(", "),
+            dims.len()
+        ),
     };
     Some(Window {
         text: text + &padding,
@@ -88,7 +102,13 @@ fn window(b: &mut Builder, dims: &[i64], names: &[&str; 5]) -> Option<Window> {
 
 pub(super) fn reduce_window(b: &mut Builder) {
     let value = b.value(|value| value.rank() > 0, "f32", &[7, 9]);
-    let names = ["window_dimensions", "window_strides", "base_dilations", "window_dilations", "padding"];
+    let names = [
+        "window_dimensions",
+        "window_strides",
+        "base_dilations",
+        "window_dilations",
+        "padding",
+    ];
     let Some(window) = window(b, &value.dims, &names) else {
         return;
     };
@@ -114,7 +134,11 @@ pub(super) fn select_and_scatter(b: &mut Builder) {
         let stride = b.pick(&[1, 2, 5]);
         let (low, high) = (b.pick(&[0, 1, 4]), b.pick(&[0, 2, 9]));
         let padded = dim + low + high;
-        dims.push(if padded < size { 0 } else { (padded - size) / stride + 1 });
+        dims.push(if padded < size {
+            0
+        } else {
+            (padded - size) / stride + 1
+        });
         sizes.push(size);
         strides.push(stride);
         padding.push(format!("[{low}, {high}]"));
@@ -159,15 +183,29 @@ pub(super) fn convolution(b: &mut Builder) {
     let mut parts: [Vec<String>; 5] = Default::default();
     for dim in &space {
         let size = b.pick(&[0, 1, 2, 3, 6]);
-        let (stride, left, right) = (b.pick(&[1, 1, 2, 7]), b.pick(&[1, 1, 3]), b.pick(&[1, 1, 4]));
+        let (stride, left, right) = (
+            b.pick(&[1, 1, 2, 7]),
+            b.pick(&[1, 1, 3]),
+            b.pick(&[1, 1, 4]),
+        );
         let (low, high) = (b.pick(&[0, 1, 5, -1]), b.pick(&[0, 2, 30, -2]));
         let padded = if *dim == 0 { 0 } else { (dim - 1) * left + 1 } + low + high;
         let reach = if size == 0 { 0 } else { (size - 1) * right + 1 };
-        dims.push(if padded <= 0 || reach > padded { 0 } else { (padded - reach) / stride + 1 });
+        dims.push(if padded <= 0 || reach > padded {
+            0
+        } else {
+            (padded - reach) / stride + 1
+        });
         image.push(*dim);
         kernel.push(size);
         let turned = b.chance(3).to_string();
-        let texts = [stride.to_string(), format!("[{low}, {high}]"), left.to_string(), right.to_string(), turned];
+        let texts = [
+            stride.to_string(),
+            format!("[{low}, {high}]"),
+            left.to_string(),
+            right.to_string(),
+            turned,
+        ];
         for (part, text) in parts.iter_mut().zip(texts) {
             part.push(text);
         }
@@ -178,8 +216,16 @@ pub(super) fn convolution(b: &mut Builder) {
     let places: Vec<String> = (0..spatial).map(|at| at.to_string()).collect();
     let places = places.join(", ");
     let [stride, pad, left, right, turned] = parts.map(|part| part.join(", "));
-    let image = b.value(|value| value.element == element && value.dims == image, element, &image);
-    let kernel = b.value(|value| value.element == element && value.dims == kernel, element, &kernel);
+    let image = b.value(
+        |value| value.element == element && value.dims == image,
+        element,
+        &image,
+    );
+    let kernel = b.value(
+        |value| value.element == element && value.dims == kernel,
+        element,
+        &kernel,
+    );
     let line = format!(
         "stablehlo.convolution({}, {}) dim_numbers = [b, {places}, f]x[{places}, i, o]->[b, {places}, f], \
          window = {{stride = [{stride}], pad = [{pad}], lhs_dilate = [{left}], rhs_dilate = [{right}], \
@@ -199,7 +245,11 @@ pub(super) fn pad(b: &mut Builder) {
     let start = b.constant(&value.element.clone(), &[]);
     let (mut low, mut high, mut inner, mut dims) = (vec![], vec![], vec![], vec![]);
     for dim in &value.dims {
-        let (l, h, i) = (b.pick(&[0, 1, 9, -1, -5]), b.pick(&[0, 2, 30, -2]), b.pick(&[0, 0, 1, 3]));
+        let (l, h, i) = (
+            b.pick(&[0, 1, 9, -1, -5]),
+            b.pick(&[0, 2, 30, -2]),
+            b.pick(&[0, 0, 1, 3]),
+        );
         let size = dim + l + h + (dim - 1).max(0) * i;
         if size < 0 {
             return;
