@@ -105,7 +105,7 @@ pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, 
                 tally.reason(&why);
             }
             Err(Loss::Gone) => tally.count("sessions closed without a word"),
-            Err(Loss::Late) => tally.count("sessions that no longer read"),
+            Err(Loss::Late) => tally.count("sessions left waiting for the rest of a frame"),
         }
         if sent >= next_canary || sent >= count {
             next_canary = sent + CANARY_EVERY;
@@ -197,8 +197,26 @@ pub(crate) fn session(
             return Ok(());
         }
     }
+    // Half of the sessions stay until all has been read, so that nothing is lost with the socket.
+    if random.bool() {
+        session.push(AskUsage { request: LAST }, None);
+        session.flush()?;
+        let deadline = Instant::now() + LAST_TIME;
+        loop {
+            if let FromService::Usage(usage) = session.receive(deadline)?.message
+                && usage.request == LAST
+            {
+                break;
+            }
+        }
+    }
     answers(&mut session, random)
 }
+
+/// The request whose answer says that all frames before it have been read.
+const LAST: u64 = 0x1a57;
+/// It never comes where a frame's length was made larger: the service waits for the rest of it.
+const LAST_TIME: Duration = Duration::from_millis(500);
 
 fn code_offset(code: &str) -> u64 {
     let place = CODES.iter().position(|one| *one == code).unwrap_or(0);
@@ -221,12 +239,7 @@ fn compile(program: u64, which: usize) -> ToService {
 
 /// Takes what has come, and answers callbacks as badly as it can.
 fn answers(session: &mut Session, random: &mut Source) -> Result<(), Loss> {
-    loop {
-        let received = match session.receive(Instant::now()) {
-            Ok(received) => received,
-            Err(Loss::Late) => return Ok(()),
-            Err(loss) => return Err(loss),
-        };
+    while let Some(received) = session.received()? {
         if let (FromService::CallbackChannel(_), Some(channel)) =
             (&received.message, received.descriptor)
         {
@@ -252,6 +265,7 @@ fn answers(session: &mut Session, random: &mut Source) -> Result<(), Loss> {
             }
         }
     }
+    Ok(())
 }
 
 // ---------------------------------------------------------------- messages

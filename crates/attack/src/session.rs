@@ -133,6 +133,24 @@ impl Session {
         }
     }
 
+    /// The next message, if it is there already.
+    pub(crate) fn received(&mut self) -> Result<Option<Received<FromService>>, Loss> {
+        loop {
+            if let Some(received) = self.inbox.take().map_err(io::Error::other)? {
+                if let FromService::Refused(refused) = received.message {
+                    return Err(Loss::Refused(refused.error.message));
+                }
+                return Ok(Some(received));
+            }
+            match self.inbox.fill(&self.stream, false) {
+                Ok(0) => return Err(Loss::Gone),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
     /// The next message, if it comes in time.
     pub(crate) fn receive(&mut self, deadline: Instant) -> Result<Received<FromService>, Loss> {
         loop {
