@@ -12,12 +12,16 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export SALUS_TEST_SITE_PACKAGES = $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages)
 export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
 
-.PHONY: all build venv venv-old wheel lint test-rust test-e2e test jax-suite demo bench clean
+.PHONY: all build attacker venv venv-old wheel lint test-rust test-e2e test attack fuzz jax-suite demo bench clean
 
 all: build
 
 build:
 	cargo build --release --locked -p salus-adaptor -p salus-cli
+
+# Hostile clients, for development: not in the wheel.
+attacker:
+	cargo build --release --locked -p salus-attack
 
 # Python with pinned versions: the newest JAX we support, and one about a year older.
 venv: $(STAMP)
@@ -46,10 +50,30 @@ lint:
 test-rust: $(STAMP)
 	cargo test --workspace --locked
 
-test-e2e: wheel venv-old
+test-e2e: wheel attacker venv-old
 	$(VENV)/bin/python -m pytest -q tests/e2e
 
 test: lint test-rust test-e2e
+
+# Five JAX jobs train while everything else attacks their service for two minutes: the jobs must end with
+# the bits of an undisturbed run. `make test` has a short version of it.
+#   make attack ARGS="--seconds 600 --seed 7"
+ATTACK = target/release/salus-attack --salus $(VENV)/bin/salus --python $(VENV)/bin/python
+attack: wheel attacker
+	$(ATTACK) all $(ARGS)
+
+# Long runs of each attack by itself; what is found is printed with its seed. About an hour on two cores.
+#   make fuzz SEED=7 COUNT=20000
+SEED ?= 1
+COUNT ?= 2000
+fuzz: wheel attacker
+	$(ATTACK) corpus
+	$(ATTACK) frames --seed $(SEED) --count $$(($(COUNT) * 50))
+	for attack in generated programs options tokens; do \
+	  $(ATTACK) $$attack --seed $(SEED) --count $(COUNT) || exit 1; done
+	$(ATTACK) scribble --seed $(SEED) --seconds 120
+	$(ATTACK) churn --seed $(SEED) --seconds 600
+	SALUS_FUZZ_COUNT=$$(($(COUNT) * 50)) SALUS_SEED=$(SEED) cargo test --locked -p salus-adaptor --test fuzz
 
 # JAX's own tests, from a checkout, on JAX's CPU backend and through Salus: takes an hour or two.
 #   make jax-suite TESTS=~/src/jax ARGS="linalg_test --every 1"

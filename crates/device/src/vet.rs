@@ -80,9 +80,23 @@ pub(crate) fn with_stable_sorts(format: &str, code: &[u8]) -> Result<Vec<u8>, Ma
 }
 
 fn stable_module(module: &[u8]) -> Result<Vec<u8>, Malformed> {
-    rewrite(module, 3, |computation| {
+    rewrite(&unscheduled(module)?, 3, |computation| {
         rewrite(computation, 2, stable_instruction)
     })
+}
+
+/// The module without the order in which its operations run. The compiler makes another one, and it
+/// aborts when it removes an operation, such as the copy of a parameter that is returned as it is, of
+/// a module that still has one.
+fn unscheduled(module: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let mut written = Writer::default();
+    for field in fields(module) {
+        let (number, value) = field?;
+        if number != SCHEDULE {
+            written.field(number, value);
+        }
+    }
+    Ok(written.finish())
 }
 
 fn stable_instruction(instruction: &[u8]) -> Result<Vec<u8>, Malformed> {
@@ -115,6 +129,8 @@ fn rewrite(
 }
 
 const IS_STABLE: u32 = 60;
+/// Of an `HloModuleProto`.
+const SCHEDULE: u32 = 7;
 
 /// What matters of an `HloInstructionProto`.
 #[derive(Debug, Default)]

@@ -392,3 +392,33 @@ fn a_sort_stays_in_its_array_whatever_its_comparator_says() {
         }
     }
 }
+
+/// The copies that XLA makes for results like these once ended the compiler.
+#[test]
+fn a_program_that_sorts_may_return_what_it_was_given() {
+    let device = Pjrt.open(1);
+    let code = "module { func.func @main(%a: tensor<64xi32> {tf.aliasing_output = 1 : i32}, %b: tensor<64xi32>)
+        -> (tensor<64xi32>, tensor<64xi32>, tensor<64xi32>) {
+        %0 = \"stablehlo.sort\"(%a) ({
+          ^bb0(%x: tensor<i32>, %y: tensor<i32>):
+            %r = stablehlo.compare LT, %x, %y : (tensor<i32>, tensor<i32>) -> tensor<i1>
+            stablehlo.return %r : tensor<i1>
+        }) {dimension = 0 : i64, is_stable = false} : (tensor<64xi32>) -> tensor<64xi32>
+        return %b, %0, %b : tensor<64xi32>, tensor<64xi32>, tensor<64xi32> } }";
+    let compiled = compile(&device, code, &rebuilt(JAX));
+    assert_eq!(compiled.signature.outputs[1].aliases, Some(0));
+    let program = device.load(&compiled).expect("it can be loaded");
+    let list = shape(S32, &[64]);
+    let ints = |numbers: Vec<i32>| -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
+    };
+    let falling = ints((0..64).rev().collect());
+    let squares = ints((0..64).map(|n| n * n).collect());
+    let arrays = [&falling, &squares].map(|bytes| upload(&device, &list, bytes));
+    let (outputs, _) = launch(&device, &program, &arrays.iter().collect::<Vec<_>>());
+    let outputs: Vec<Vec<u8>> = outputs
+        .iter()
+        .map(|output| read(&device, output, &list))
+        .collect();
+    assert_eq!(outputs, [squares.clone(), ints((0..64).collect()), squares]);
+}
