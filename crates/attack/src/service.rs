@@ -44,7 +44,7 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn python(&self) -> Result<PathBuf, Problem> {
-        let environment = ["VENV", "VIRTUAL_ENV"].map(|name| std::env::var_os(name));
+        let environment = ["VENV", "VIRTUAL_ENV"].map(std::env::var_os);
         let of_venv = |venv| Path::new(&venv).join("bin/python");
         let found = self.python.clone();
         let found = found.or_else(|| environment.into_iter().flatten().next().map(of_venv));

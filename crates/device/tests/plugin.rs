@@ -409,9 +409,8 @@ fn a_program_that_sorts_may_return_what_it_was_given() {
     assert_eq!(compiled.signature.outputs[1].aliases, Some(0));
     let program = device.load(&compiled).expect("it can be loaded");
     let list = shape(S32, &[64]);
-    let ints = |numbers: Vec<i32>| -> Vec<u8> {
-        numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
-    };
+    let ints =
+        |numbers: Vec<i32>| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
     let falling = ints((0..64).rev().collect());
     let squares = ints((0..64).map(|n| n * n).collect());
     let arrays = [&falling, &squares].map(|bytes| upload(&device, &list, bytes));
