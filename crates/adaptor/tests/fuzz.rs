@@ -5,6 +5,7 @@
 //! Not tried: handles that were destroyed or never made, and lengths without memory behind them, which
 //! no library can tell. `SALUS_FUZZ_COUNT` and `SALUS_SEED` make it longer and different.
 #![expect(unsafe_code, reason = "plays the C caller")]
+#![expect(clippy::print_stdout, reason = "a failure shows its seed")]
 
 mod play;
 
