@@ -310,9 +310,10 @@ def descriptors(count: int):
 
 def open_sessions(stack, daemon, count: int) -> tuple[int, list[str]]:
     """How many were opened, and why others were not."""
-    sessions = [stack.enter_context(wire.Session(daemon.socket)) for _ in range(count)]
     refused = []
-    for session in sessions:
+    for _ in range(count):
+        session = stack.enter_context(wire.Session(daemon.socket))
+        # One after the other: more than a few that wait at once are refused for that.
         kind, body = session.receive()
         if kind == wire.REFUSED:
             refused.append(wire.refusal(body)[1])

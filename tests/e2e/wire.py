@@ -90,8 +90,9 @@ class Session:
     def execute(self, operation: int, program: int, first_output: int) -> None:
         nothing = struct.pack("<II", 0, 0)
         body = struct.pack("<QQQ", operation, program, first_output) + nothing
-        self.socket.sendall(frame(EXECUTE, body))
-        self.socket.sendall(frame(AWAIT, struct.pack("<Q", operation)))
+        # In one write: nobody may be there for a second one.
+        waits = frame(AWAIT, struct.pack("<Q", operation))
+        self.socket.sendall(frame(EXECUTE, body) + waits)
 
     def until_over(self) -> None:
         """Reads until the service has closed the connection."""

@@ -239,4 +239,15 @@ mod tests {
         let refused = Segment::open(descriptor, 4096).expect_err("not ordinary");
         assert_eq!(refused.to_string(), "a segment is not of ordinary pages");
     }
+
+    #[test]
+    fn nobody_changes_a_blob_that_was_sent() {
+        let sent = blob(b"what all sessions read").expect("memory");
+        let theirs = File::from(sent.try_clone().expect("a descriptor"));
+        assert!(theirs.write_at(b"forged", 0).is_err());
+        assert!(theirs.set_len(4).is_err() && theirs.set_len(1 << 20).is_err());
+        assert!(rustix::fs::fcntl_add_seals(&theirs, SealFlags::FUTURE_WRITE).is_err());
+        let read = open_blob(sent, 22).expect("all of it is there");
+        assert_eq!(read, b"what all sessions read");
+    }
 }
