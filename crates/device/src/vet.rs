@@ -9,6 +9,8 @@
 //! Promise: judged by what the module contains, whatever the program's source or format was.
 //! Not here: programs that never end, and faults of the vendor's code generator.
 
+use std::collections::HashMap;
+
 use crate::Error;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, error};
 use crate::proto::{Malformed, Wire, Writer, fields, push_ints};
@@ -37,13 +39,13 @@ pub(crate) fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
             (1, text) => name = text_of(text).map_err(unreadable)?,
             (3, computation) => {
                 let computation = computation.bytes().map_err(unreadable)?;
-                for field in fields(computation) {
-                    let (2, instruction) = field.map_err(unreadable)? else {
-                        continue;
-                    };
-                    let instruction = instruction.bytes().and_then(Instruction::read);
-                    let instruction = instruction.map_err(unreadable)?;
-                    instruction.check(&name)?;
+                let instructions = instructions(computation).map_err(unreadable)?;
+                let arrays: HashMap<u32, &[Array]> = instructions
+                    .iter()
+                    .map(|one| (one.id, &*one.arrays))
+                    .collect();
+                for instruction in &instructions {
+                    instruction.check(&name, &arrays)?;
                     if instruction.sorts_unstably() {
                         verdict = Verdict::SortsUnstably;
                     }
@@ -53,6 +55,16 @@ pub(crate) fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
         }
     }
     Ok(verdict)
+}
+
+fn instructions(computation: &[u8]) -> Result<Vec<Instruction>, Malformed> {
+    let mut read = Vec::new();
+    for field in fields(computation) {
+        if let (2, instruction) = field? {
+            read.push(Instruction::read(instruction.bytes()?)?);
+        }
+    }
+    Ok(read)
 }
 
 /// The same module with all sorts stable, as an `HloModuleProto`, which is what plugins compile.
@@ -127,7 +139,22 @@ struct Instruction {
     is_stable: bool,
     /// Replicas that it names.
     replicas: Vec<i64>,
+    /// Its number within its computation, and those of its operands.
+    id: u32,
+    operands: Vec<u32>,
+    /// What it returns: one array, or those of a tuple in their order.
+    arrays: Vec<Array>,
 }
+
+/// An array's type and size as XLA says them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Array {
+    element_type: u64,
+    dims: Vec<i64>,
+}
+
+/// S4, U4, S2, U2, S1, U1 and F4E2M1FN: several lie in a byte.
+const SMALLER_THAN_A_BYTE: &[u64] = &[21, 22, 26, 27, 30, 31, 32];
 
 impl Instruction {
     fn read(message: &[u8]) -> Result<Self, Malformed> {
@@ -136,8 +163,18 @@ impl Instruction {
             match field? {
                 (1, name) => read.name = text_of(name)?,
                 (2, opcode) => read.opcode = text_of(opcode)?,
-                (3, shape) => read.has_dynamic_size = is_dynamic(shape.bytes()?, SHAPE_DEPTH)?,
+                (3, shape) => {
+                    read.has_dynamic_size = is_dynamic(shape.bytes()?, SHAPE_DEPTH)?;
+                    push_arrays(shape.bytes()?, SHAPE_DEPTH, &mut read.arrays)?;
+                }
                 (7, metadata) => read.source = source_of(metadata.bytes()?)?,
+                // Newer versions have the computation's number in the upper half.
+                (35, id) => read.id = id.varint()? as u32,
+                (36, operands) => {
+                    let mut ids = Vec::new();
+                    push_ints(operands, &mut ids)?;
+                    read.operands.extend(ids.into_iter().map(|id| id as u32));
+                }
                 // Replica groups, pairs of source and target, and lists of groups.
                 (49 | 52, group) => push_members(group.bytes()?, &mut read.replicas)?,
                 (87, list) => {
@@ -158,7 +195,41 @@ impl Instruction {
         self.opcode == "sort" && !self.is_stable
     }
 
-    fn check(&self, program: &str) -> Result<(), Error> {
+    /// Whether replicas exchange data with it.
+    fn is_collective(&self) -> bool {
+        let opcode = self.opcode.strip_suffix("-start").unwrap_or(&self.opcode);
+        matches!(
+            opcode,
+            "all-gather"
+                | "all-reduce"
+                | "all-to-all"
+                | "collective-broadcast"
+                | "collective-permute"
+                | "ragged-all-to-all"
+                | "reduce-scatter"
+        )
+    }
+
+    /// Whether the vendor runs it by a library that knows nothing of elements that share a byte.
+    fn takes_a_byte_each(&self) -> bool {
+        self.is_collective() || self.opcode == "sort"
+    }
+
+    /// Whether a collective returns just what it is given, as one replica's does. `arrays` are those of
+    /// all instructions of the computation.
+    fn returns_its_operands(&self, arrays: &HashMap<u32, &[Array]>) -> bool {
+        let operands = self.operands.iter();
+        let given: Vec<&Array> = operands
+            .flat_map(|id| arrays.get(id).copied().unwrap_or_default())
+            .collect();
+        match self.opcode.ends_with("-start") {
+            // It returns its operands with its results, and numbers of the vendor's.
+            true => (self.arrays.iter()).all(|one| one.dims.is_empty() || given.contains(&one)),
+            false => self.arrays.iter().eq(given),
+        }
+    }
+
+    fn check(&self, program: &str, arrays: &HashMap<u32, &[Array]>) -> Result<(), Error> {
         let Self { name, opcode, .. } = self;
         let refuse = |code, what: String, hint: &str| {
             let place = match self.source.as_str() {
@@ -202,6 +273,29 @@ impl Instruction {
                 "make the mesh of one device: `jax.devices()` has as many as there are",
             );
         }
+        let is_small = |one: &Array| SMALLER_THAN_A_BYTE.contains(&one.element_type);
+        if self.takes_a_byte_each() && self.arrays.iter().any(is_small) {
+            return refuse(
+                UNIMPLEMENTED,
+                format!(
+                    "({opcode}) is of elements that share a byte, and the vendor's {opcode} takes them \
+                     for a byte each: it would write behind its array"
+                ),
+                "convert them to `int8` before, and back afterwards",
+            );
+        }
+        if self.is_collective() {
+            if !self.returns_its_operands(arrays) {
+                return refuse(
+                    INVALID_ARGUMENT,
+                    format!(
+                        "({opcode}) returns arrays of other sizes than it is given, and there is one \
+                         replica: the rest would be memory that other jobs have used"
+                    ),
+                    "make the mesh of one device: `jax.devices()` has as many as there are",
+                );
+            }
+        }
         Ok(())
     }
 }
@@ -226,6 +320,25 @@ fn is_dynamic(shape: &[u8], depth: u32) -> Result<bool, Malformed> {
         }
     }
     Ok(false)
+}
+
+/// The arrays of a `ShapeProto`, those of its tuples included.
+fn push_arrays(shape: &[u8], depth: u32, to: &mut Vec<Array>) -> Result<(), Malformed> {
+    const TUPLE: u64 = 13;
+    let depth = depth.checked_sub(1).ok_or(Malformed)?;
+    let mut array = Array::default();
+    for field in fields(shape) {
+        match field? {
+            (2, element_type) => array.element_type = element_type.varint()?,
+            (3, dims) => push_ints(dims, &mut array.dims)?,
+            (4, element) => push_arrays(element.bytes()?, depth, to)?,
+            _ => {}
+        }
+    }
+    if array.element_type != TUPLE {
+        to.push(array);
+    }
+    Ok(())
 }
 
 /// The members of a `ReplicaGroup`, or both ends of a `SourceTarget`.
