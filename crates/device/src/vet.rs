@@ -2,7 +2,8 @@
 //!
 //! The vendor compiles programs that it cannot run safely: a size that is known only at run time
 //! shows whatever lay in memory before, an unstable sort whose comparator is no order writes beyond
-//! its array, an infeed waits for ever. All jobs share the process that would run them. So the
+//! its array, and so does any sort or collective of elements that share a byte; a collective returns
+//! more than its one replica gave; an infeed waits for ever. All jobs share the process that would run them. So the
 //! compiler's process walks the optimized module, which is what runs, and refuses such a program with
 //! the reason; unstable sorts are made stable instead, which is safe whatever their comparator says.
 //!
