@@ -285,7 +285,7 @@ fn careless_callers_get_errors() {
     };
 
     let seed = from_environment("SALUS_SEED", 1);
-    println!("SALUS_SEED={seed}");
+    eprintln!("SALUS_SEED={seed}");
     let mut random = Random(seed);
     for _ in 0..from_environment("SALUS_FUZZ_COUNT", 20_000) {
         match random.below(8) {

@@ -3,9 +3,10 @@
 //! The vendor compiles programs that it cannot run safely: a size that is known only at run time
 //! shows whatever lay in memory before, an unstable sort whose comparator is no order writes beyond
 //! its array, and so does any sort or collective of elements that share a byte; a collective returns
-//! more than its one replica gave; an infeed waits for ever. All jobs share the process that would run them. So the
-//! compiler's process walks the optimized module, which is what runs, and refuses such a program with
-//! the reason; unstable sorts are made stable instead, which is safe whatever their comparator says.
+//! more than its one replica gave; an infeed waits for ever. All jobs share the process that would run
+//! them. So the compiler's process walks the optimized module, which is what runs, and refuses such a
+//! program with the reason; unstable sorts are made stable instead, which is safe whatever their
+//! comparator says.
 //!
 //! Promise: judged by what the module contains, whatever the program's source or format was.
 //! Not here: programs that never end, and faults of the vendor's code generator.
@@ -285,17 +286,15 @@ impl Instruction {
                 "convert them to `int8` before, and back afterwards",
             );
         }
-        if self.is_collective() {
-            if !self.returns_its_operands(arrays) {
-                return refuse(
-                    INVALID_ARGUMENT,
-                    format!(
-                        "({opcode}) returns arrays of other sizes than it is given, and there is one \
-                         replica: the rest would be memory that other jobs have used"
-                    ),
-                    "make the mesh of one device: `jax.devices()` has as many as there are",
-                );
-            }
+        if self.is_collective() && !self.returns_its_operands(arrays) {
+            return refuse(
+                INVALID_ARGUMENT,
+                format!(
+                    "({opcode}) returns arrays of other sizes than it is given, and there is one \
+                     replica: the rest would be memory that other jobs have used"
+                ),
+                "make the mesh of one device: `jax.devices()` has as many as there are",
+            );
         }
         Ok(())
     }
