@@ -70,7 +70,8 @@ fuzz: wheel attacker
 	$(ATTACK) corpus
 	$(ATTACK) frames --seed $(SEED) --count $$(($(COUNT) * 50))
 	for attack in generated programs options tokens; do \
-	  $(ATTACK) $$attack --seed $(SEED) --count $(COUNT) || exit 1; done
+	  $(ATTACK) --check-heap $$attack --seed $(SEED) --count $(COUNT) || exit 1; done
+	$(ATTACK) --check-heap generated --small --seed $(SEED) --count $(COUNT)
 	$(ATTACK) scribble --seed $(SEED) --seconds 120
 	$(ATTACK) churn --seed $(SEED) --seconds 600
 	SALUS_FUZZ_COUNT=$$(($(COUNT) * 50)) SALUS_SEED=$(SEED) cargo test --locked -p salus-adaptor --test fuzz

@@ -13,6 +13,11 @@ const HARMFUL: &[(&str, &str)] = &[
         "dynamic_result",
         include_str!("../corpus/dynamic_result.mlir"),
     ),
+    (
+        "exchange_two_bits",
+        include_str!("../corpus/exchange_two_bits.mlir"),
+    ),
+    ("gather_more", include_str!("../corpus/gather_more.mlir")),
     ("infeed", include_str!("../corpus/infeed.mlir")),
     ("outfeed", include_str!("../corpus/outfeed.mlir")),
     (
@@ -20,14 +25,22 @@ const HARMFUL: &[(&str, &str)] = &[
         include_str!("../corpus/permute_absent.mlir"),
     ),
     (
+        "sort_nan_self",
+        include_str!("../corpus/sort_nan_self.mlir"),
+    ),
+    (
         "sort_not_greater",
         include_str!("../corpus/sort_not_greater.mlir"),
     ),
     (
-        "sort_nan_self",
-        include_str!("../corpus/sort_nan_self.mlir"),
+        "sort_returns_parameter",
+        include_str!("../corpus/sort_returns_parameter.mlir"),
     ),
     ("sort_true", include_str!("../corpus/sort_true.mlir")),
+    (
+        "sort_two_bits",
+        include_str!("../corpus/sort_two_bits.mlir"),
+    ),
 ];
 
 pub(crate) fn attack(service: &Service) -> Result<Tally, Problem> {

@@ -76,6 +76,9 @@ enum Attack {
     Generated {
         #[command(flatten)]
         amount: Amount,
+        /// Only elements that share a byte, where the vendor's code is wrong most often
+        #[arg(long)]
+        small: bool,
         /// Print the module of `--seed` instead of running it
         #[arg(long)]
         show: bool,
@@ -119,6 +122,15 @@ enum Attack {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Attack::Generated {
+        amount,
+        small,
+        show: true,
+    } = &cli.attack
+    {
+        tally::say(&generated::module(amount.seed, *small).text);
+        return ExitCode::SUCCESS;
+    }
     match attack(&cli) {
         Ok(tally) => {
             match cli.output {
@@ -142,11 +154,9 @@ fn attack(cli: &Cli) -> Result<Tally, Problem> {
     match &cli.attack {
         Attack::Frames(amount) => frames::attack(&start()?, amount.seed, amount.count),
         Attack::Programs(amount) => programs::attack(&start()?, amount.seed, amount.count),
-        Attack::Generated { amount, show: true } => {
-            tally::say(&generated::module(amount.seed).text);
-            Ok(Tally::new("generated"))
+        Attack::Generated { amount, small, .. } => {
+            generated::attack(&start()?, amount.seed, amount.count, *small)
         }
-        Attack::Generated { amount, .. } => generated::attack(&start()?, amount.seed, amount.count),
         Attack::Options(amount) => options::attack(&start()?, amount.seed, amount.count),
         Attack::Tokens(amount) => tokens::attack(&start()?, amount.seed, amount.count),
         Attack::Corpus => corpus::attack(&start()?),

@@ -46,7 +46,7 @@ pub(crate) fn module(seed: u64) -> (&'static str, Vec<u8>) {
         }
         return (name, code);
     }
-    let text = generated::module(random.u64(..)).text;
+    let text = generated::module(random.u64(..), false).text;
     ("text", change_text(&mut random, &text).into_bytes())
 }
 

@@ -40,6 +40,10 @@ pub(crate) struct Setup {
     /// The Python that has JAX and the vendor's plugin [default: that of VENV, else VIRTUAL_ENV]
     #[arg(long, global = true)]
     python: Option<PathBuf>,
+    /// Have the C library check the heap at each call (glibc's `libc_malloc_debug`): what writes behind
+    /// its array is then found when it does, and not whenever somebody trips over it
+    #[arg(long, global = true)]
+    check_heap: bool,
 }
 
 impl Setup {
@@ -112,6 +116,11 @@ impl Service {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(path.join("log"))?);
+        if setup.check_heap {
+            command
+                .env("LD_PRELOAD", "libc_malloc_debug.so.0")
+                .env("GLIBC_TUNABLES", "glibc.malloc.check=3");
+        }
         if let Some(venv) = setup.python().ok().as_deref().and_then(venv_of) {
             command.env("VIRTUAL_ENV", venv);
         }

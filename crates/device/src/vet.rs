@@ -2,21 +2,19 @@
 //!
 //! The vendor compiles programs that it cannot run safely: a size that is known only at run time
 //! shows whatever lay in memory before, an unstable sort whose comparator is no order writes beyond
-//! its array, an infeed waits for ever, and nobody checks that a custom call's results are as large as
-//! what is written there. All jobs share the process that would run them. So the compiler's process
+//! its array, and so does any sort or collective of elements that share a byte; a collective returns
+//! more than its one replica gave; a custom call's results are smaller than what is written there; an
+//! infeed waits for ever. All jobs share the process that would run them. So the compiler's process
 //! walks the optimized module, which is what runs, and refuses such a program with the reason; unstable
 //! sorts are made stable instead, which is safe whatever their comparator says.
 //!
 //! Promise: judged by what the module contains, whatever the program's source or format was.
 //! Not here: programs that never end, and faults of the vendor's code generator.
 
-use std::collections::BTreeMap;
-
-use salus_pjrt::sys::PJRT_Buffer_Type_S32;
+use std::collections::HashMap;
 
 use crate::Error;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, error};
-use crate::hlo::{self, Parsed};
 use crate::proto::{Malformed, Wire, Writer, fields, push_ints};
 
 /// What is to be done with a program.
@@ -42,13 +40,14 @@ pub(crate) fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
         match field.map_err(unreadable)? {
             (1, text) => name = text_of(text).map_err(unreadable)?,
             (3, computation) => {
-                let instructions = computation.bytes().and_then(instructions_of);
-                let instructions = instructions.map_err(unreadable)?;
-                let by_id: BTreeMap<u64, &Instruction<'_>> =
-                    instructions.iter().map(|one| (one.id, one)).collect();
+                let computation = computation.bytes().map_err(unreadable)?;
+                let instructions = instructions(computation).map_err(unreadable)?;
+                let arrays: HashMap<u32, &[Array]> = instructions
+                    .iter()
+                    .map(|one| (one.id, &*one.arrays))
+                    .collect();
                 for instruction in &instructions {
-                    instruction.check(&name)?;
-                    instruction.check_top_k(&name, &by_id)?;
+                    instruction.check(&name, &arrays)?;
                     if instruction.sorts_unstably() {
                         verdict = Verdict::SortsUnstably;
                     }
@@ -60,15 +59,14 @@ pub(crate) fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
     Ok(verdict)
 }
 
-/// Of an `HloComputationProto`.
-fn instructions_of(computation: &[u8]) -> Result<Vec<Instruction<'_>>, Malformed> {
-    let mut found = Vec::new();
+fn instructions(computation: &[u8]) -> Result<Vec<Instruction>, Malformed> {
+    let mut read = Vec::new();
     for field in fields(computation) {
         if let (2, instruction) = field? {
-            found.push(Instruction::read(instruction.bytes()?)?);
+            read.push(Instruction::read(instruction.bytes()?)?);
         }
     }
-    Ok(found)
+    Ok(read)
 }
 
 /// The same module with all sorts stable, as an `HloModuleProto`, which is what plugins compile.
@@ -134,43 +132,62 @@ const SCHEDULE: u32 = 7;
 
 /// What matters of an `HloInstructionProto`.
 #[derive(Debug, Default)]
-struct Instruction<'a> {
-    id: u64,
+struct Instruction {
     name: String,
     opcode: String,
     /// Where the user's program has it, as JAX says.
     source: String,
-    /// Its `ShapeProto`.
-    shape: &'a [u8],
-    operands: Vec<i64>,
     /// What it calls, if it is a custom call.
-    target: &'a [u8],
+    target: String,
     has_dynamic_size: bool,
     is_stable: bool,
     /// Replicas that it names.
     replicas: Vec<i64>,
+    /// Its number within its computation, and those of its operands.
+    id: u32,
+    operands: Vec<u32>,
+    /// What it returns: one array, or those of a tuple in their order.
+    arrays: Vec<Array>,
 }
+
+/// An array's type and size as XLA says them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Array {
+    element_type: u64,
+    dims: Vec<i64>,
+}
+
+/// S4, U4, S2, U2, S1, U1 and F4E2M1FN: several lie in a byte.
+const SMALLER_THAN_A_BYTE: &[u64] = &[21, 22, 26, 27, 30, 31, 32];
+
+/// XLA's number of 32-bit integers.
+const S32: u64 = 4;
 
 /// The one custom call that the CPU plugin answers by itself. Its code believes what the results'
 /// shapes say: a result of other rows, or of more columns than the operand has, is written beyond its
 /// end, or left as it was found.
-const TOP_K: &[u8] = b"TopK";
+const TOP_K: &str = "TopK";
 
-impl<'a> Instruction<'a> {
-    fn read(message: &'a [u8]) -> Result<Self, Malformed> {
+impl Instruction {
+    fn read(message: &[u8]) -> Result<Self, Malformed> {
         let mut read = Self::default();
         for field in fields(message) {
             match field? {
                 (1, name) => read.name = text_of(name)?,
                 (2, opcode) => read.opcode = text_of(opcode)?,
                 (3, shape) => {
-                    read.shape = shape.bytes()?;
-                    read.has_dynamic_size = is_dynamic(read.shape, SHAPE_DEPTH)?;
+                    read.has_dynamic_size = is_dynamic(shape.bytes()?, SHAPE_DEPTH)?;
+                    push_arrays(shape.bytes()?, SHAPE_DEPTH, &mut read.arrays)?;
                 }
                 (7, metadata) => read.source = source_of(metadata.bytes()?)?,
-                (28, target) => read.target = target.bytes()?,
-                (35, id) => read.id = id.varint()?,
-                (36, operands) => push_ints(operands, &mut read.operands)?,
+                (28, target) => read.target = text_of(target)?,
+                // Newer versions have the computation's number in the upper half.
+                (35, id) => read.id = id.varint()? as u32,
+                (36, operands) => {
+                    let mut ids = Vec::new();
+                    push_ints(operands, &mut ids)?;
+                    read.operands.extend(ids.into_iter().map(|id| id as u32));
+                }
                 // Replica groups, pairs of source and target, and lists of groups.
                 (49 | 52, group) => push_members(group.bytes()?, &mut read.replicas)?,
                 (87, list) => {
@@ -191,50 +208,73 @@ impl<'a> Instruction<'a> {
         self.opcode == "sort" && !self.is_stable
     }
 
-    fn refused(&self, program: &str, code: u32, what: &str, hint: &str) -> Error {
-        let name = &self.name;
-        let place = match self.source.as_str() {
-            "" => format!("`{name}`"),
-            source => format!("`{name}` ({source})"),
-        };
-        error(
-            code,
-            format!(
-                "the program `{program}` is refused, because its operation {place} {what}\n\nhint: \
-                 {hint}"
-            ),
+    /// Whether replicas exchange data with it.
+    fn is_collective(&self) -> bool {
+        let opcode = self.opcode.strip_suffix("-start").unwrap_or(&self.opcode);
+        matches!(
+            opcode,
+            "all-gather"
+                | "all-reduce"
+                | "all-to-all"
+                | "collective-broadcast"
+                | "collective-permute"
+                | "ragged-all-to-all"
+                | "reduce-scatter"
         )
     }
 
-    /// Whether the results of a `TopK` are as large as what is written there.
-    fn check_top_k(
-        &self,
-        program: &str,
-        by_id: &BTreeMap<u64, &Instruction<'_>>,
-    ) -> Result<(), Error> {
-        if self.opcode != "custom-call" || self.target != TOP_K {
-            return Ok(());
-        }
-        let operand = match self.operands.as_slice() {
-            [one] => by_id.get(&one.cast_unsigned()),
-            _ => None,
-        };
-        let fits = operand.is_some_and(|operand| top_k_fits(operand.shape, self.shape));
-        if fits {
-            return Ok(());
-        }
-        Err(self.refused(
-            program,
-            INVALID_ARGUMENT,
-            "is a TopK whose results do not fit its operand: it would read and write beyond them",
-            "`jax.lax.top_k(operand, k)` has results that fit, for a `k` up to the operand's last \
-             dimension",
-        ))
+    /// Whether the vendor runs it by a library that knows nothing of elements that share a byte.
+    fn takes_a_byte_each(&self) -> bool {
+        self.is_collective() || self.opcode == "sort"
     }
 
-    fn check(&self, program: &str) -> Result<(), Error> {
-        let opcode = &self.opcode;
-        let refuse = |code, what: String, hint: &str| Err(self.refused(program, code, &what, hint));
+    /// Whether it is given just this one array and returns what a `TopK` writes: values of its type and
+    /// 32-bit numbers, as many rows, and no more columns than there are.
+    fn is_top_k_of(&self, given: &[&Array]) -> bool {
+        let ([operand], [values, places]) = (given, self.arrays.as_slice()) else {
+            return false;
+        };
+        let (Some((columns, rows)), Some((k, kept))) =
+            (operand.dims.split_last(), values.dims.split_last())
+        else {
+            return false;
+        };
+        values.element_type == operand.element_type
+            && places.element_type == S32
+            && values.dims == places.dims
+            && rows == kept
+            && k <= columns
+    }
+
+    /// Whether a collective returns just what it is given, as one replica's does.
+    fn returns(&self, given: &[&Array]) -> bool {
+        match self.opcode.ends_with("-start") {
+            // It returns its operands with its results, and numbers of the vendor's.
+            true => (self.arrays.iter()).all(|one| one.dims.is_empty() || given.contains(&one)),
+            false => self.arrays.iter().eq(given.iter().copied()),
+        }
+    }
+
+    /// `arrays` are those of all instructions of the computation.
+    fn check(&self, program: &str, arrays: &HashMap<u32, &[Array]>) -> Result<(), Error> {
+        let Self { name, opcode, .. } = self;
+        let operands = self.operands.iter();
+        let given: Vec<&Array> = operands
+            .flat_map(|id| arrays.get(id).copied().unwrap_or_default())
+            .collect();
+        let refuse = |code, what: String, hint: &str| {
+            let place = match self.source.as_str() {
+                "" => format!("`{name}`"),
+                source => format!("`{name}` ({source})"),
+            };
+            Err(error(
+                code,
+                format!(
+                    "the program `{program}` is refused, because its operation {place} {what}\n\n\
+                     hint: {hint}"
+                ),
+            ))
+        };
         if self.has_dynamic_size {
             return refuse(
                 UNIMPLEMENTED,
@@ -264,32 +304,38 @@ impl<'a> Instruction<'a> {
                 "make the mesh of one device: `jax.devices()` has as many as there are",
             );
         }
+        let is_small = |one: &Array| SMALLER_THAN_A_BYTE.contains(&one.element_type);
+        if self.takes_a_byte_each() && self.arrays.iter().any(is_small) {
+            return refuse(
+                UNIMPLEMENTED,
+                format!(
+                    "({opcode}) is of elements that share a byte, and the vendor's {opcode} takes them \
+                     for a byte each: it would write behind its array"
+                ),
+                "convert them to `int8` before, and back afterwards",
+            );
+        }
+        if opcode == "custom-call" && self.target == TOP_K && !self.is_top_k_of(&given) {
+            return refuse(
+                INVALID_ARGUMENT,
+                "is a TopK whose results do not fit its operand: it would read and write beyond them"
+                    .into(),
+                "`jax.lax.top_k(operand, k)` has results that fit, for a `k` up to the operand's last \
+                 dimension",
+            );
+        }
+        if self.is_collective() && !self.returns(&given) {
+            return refuse(
+                INVALID_ARGUMENT,
+                format!(
+                    "({opcode}) returns arrays of other sizes than it is given, and there is one \
+                     replica: the rest would be memory that other jobs have used"
+                ),
+                "make the mesh of one device: `jax.devices()` has as many as there are",
+            );
+        }
         Ok(())
     }
-}
-
-/// Whether a `TopK` of an operand of this `ShapeProto` writes just what its results hold: values of the
-/// operand's type and 32-bit numbers, as many rows, and no more columns than there are.
-fn top_k_fits(operand: &[u8], results: &[u8]) -> bool {
-    let (Ok(Parsed::Array(operand)), Ok(Parsed::Tuple(results))) =
-        (hlo::shape(operand), hlo::shape(results))
-    else {
-        return false;
-    };
-    let [values, places] = results.as_slice() else {
-        return false;
-    };
-    let (Some((columns, rows)), Some((k, kept))) = (
-        operand.shape.dims.split_last(),
-        values.shape.dims.split_last(),
-    ) else {
-        return false;
-    };
-    values.shape.element_type == operand.shape.element_type
-        && places.shape.element_type == PJRT_Buffer_Type_S32
-        && values.shape.dims == places.shape.dims
-        && rows == kept
-        && k <= columns
 }
 
 /// A `ShapeProto`'s tuples in tuples are read to here; XLA makes none that are deeper.
@@ -312,6 +358,25 @@ fn is_dynamic(shape: &[u8], depth: u32) -> Result<bool, Malformed> {
         }
     }
     Ok(false)
+}
+
+/// The arrays of a `ShapeProto`, those of its tuples included.
+fn push_arrays(shape: &[u8], depth: u32, to: &mut Vec<Array>) -> Result<(), Malformed> {
+    const TUPLE: u64 = 13;
+    let depth = depth.checked_sub(1).ok_or(Malformed)?;
+    let mut array = Array::default();
+    for field in fields(shape) {
+        match field? {
+            (2, element_type) => array.element_type = element_type.varint()?,
+            (3, dims) => push_ints(dims, &mut array.dims)?,
+            (4, element) => push_arrays(element.bytes()?, depth, to)?,
+            _ => {}
+        }
+    }
+    if array.element_type != TUPLE {
+        to.push(array);
+    }
+    Ok(())
 }
 
 /// The members of a `ReplicaGroup`, or both ends of a `SourceTarget`.

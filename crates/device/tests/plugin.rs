@@ -340,6 +340,58 @@ fn a_custom_call_whose_results_fit_is_answered_by_the_plugin() {
     assert_eq!(values, expected);
 }
 
+#[test]
+fn collectives_return_what_they_are_given() {
+    let collective = |operation: &str, from: &str, to: &str| {
+        format!(
+            "module {{ func.func @main(%a: tensor<{from}>) -> tensor<{to}> {{
+            %0 = \"stablehlo.{operation}, replica_groups = dense<[[0]]> : tensor<1x1xi64>}}
+              : (tensor<{from}>) -> tensor<{to}>
+            return %0 : tensor<{to}> }} }}"
+        )
+    };
+    let gather = "all_gather\"(%a) {all_gather_dim = 0 : i64";
+    let exchange = "all_to_all\"(%a) {split_dimension = 0 : i64, concat_dimension = 0 : i64, \
+                    split_count = 1 : i64";
+    // Half of it was what lay in memory before.
+    let error = refused(&collective(gather, "8xf32", "16xf32"));
+    assert!(
+        error.message.contains("other sizes than it is given"),
+        "{error}"
+    );
+    let device = Pjrt.open(1);
+    for operation in [gather, exchange] {
+        let code = collective(operation, "8xf32", "8xf32");
+        let compiled = compile(&device, &code, &rebuilt(JAX));
+        let program = device.load(&compiled).expect("it can be loaded");
+        let array = upload_f32(&device, &[8], |index| index as f32);
+        let (outputs, _) = launch(&device, &program, &[&array]);
+        let same = floats(&[8], |index| index as f32);
+        assert_eq!(read(&device, &outputs[0], &shape(F32, &[8])), same);
+    }
+}
+
+/// Both wrote behind their arrays, which the heap noticed later.
+#[test]
+fn elements_that_share_a_byte_are_not_sorted_and_not_exchanged() {
+    let exchange = "module { func.func @main(%a: tensor<16x129xi2>) -> tensor<16x129xi2> {
+        %0 = \"stablehlo.all_to_all\"(%a) {split_dimension = 0 : i64, concat_dimension = 0 : i64,
+          split_count = 1 : i64, replica_groups = dense<[[0]]> : tensor<1x1xi64>}
+          : (tensor<16x129xi2>) -> tensor<16x129xi2>
+        return %0 : tensor<16x129xi2> } }";
+    let sort = "module { func.func @main(%a: tensor<100xi2>) -> tensor<100xi2> {
+        %0 = \"stablehlo.sort\"(%a) ({
+          ^bb0(%x: tensor<i2>, %y: tensor<i2>):
+            %r = stablehlo.compare LT, %x, %y : (tensor<i2>, tensor<i2>) -> tensor<i1>
+            stablehlo.return %r : tensor<i1>
+        }) {dimension = 0 : i64, is_stable = true} : (tensor<100xi2>) -> tensor<100xi2>
+        return %0 : tensor<100xi2> } }";
+    for code in [exchange, sort] {
+        let error = refused(code);
+        assert!(error.message.contains("share a byte"), "{error}");
+    }
+}
+
 /// Sorts keys with a comparator that is no order, beside numbers that are moved with them.
 fn sort(compare: &str) -> String {
     format!(

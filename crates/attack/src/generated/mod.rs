@@ -19,13 +19,20 @@ use crate::runs::{Module, Runs};
 use crate::service::Service;
 use crate::tally::Tally;
 
-pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, Problem> {
+/// With `small`, most arrays have elements of less than a byte.
+pub(crate) fn attack(
+    service: &Service,
+    seed: u64,
+    count: u64,
+    small: bool,
+) -> Result<Tally, Problem> {
     let mut runs = Runs::new(service, "generated")?;
     for seed in seed..seed.saturating_add(count) {
-        let made = module(seed);
+        let made = module(seed, small);
         runs.module(&Module {
             origin: format!(
-                "generated --seed {seed} --count 1 ({})",
+                "generated --seed {seed} --count 1{} ({})",
+                if small { " --small" } else { "" },
                 made.families.join(", ")
             ),
             code: made.text.into_bytes(),
@@ -79,8 +86,8 @@ const FAMILIES: &[(&str, u32, Family)] = &[
     ("token", 2, calls::token),
 ];
 
-pub(crate) fn module(seed: u64) -> Made {
-    let mut builder = Builder::new(seed);
+pub(crate) fn module(seed: u64, small: bool) -> Made {
+    let mut builder = Builder::new(seed, small);
     let parameters: Vec<Value> = (0..builder.random.usize(1..4))
         .map(|_| builder.parameter())
         .collect();
@@ -121,6 +128,7 @@ const SMALL: &[&str] = &[
     "f4E2M1FN",
     "f8E8M0FNU",
 ];
+const SUB_BYTE: &[&str] = &["i4", "ui4", "i2", "ui2", "f4E2M1FN"];
 const COMPLEX: &[&str] = &["complex<f32>", "complex<f64>"];
 
 /// A value of the program.
@@ -178,14 +186,17 @@ struct Builder {
     /// Further functions of the module.
     functions: String,
     values: Vec<Value>,
-    /// Types that are returned as they are, such as tuples' elements; not used as operands.
+    /// Names given so far.
     next: usize,
+    /// Most elements are smaller than a byte.
+    small: bool,
 }
 
 impl Builder {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, small: bool) -> Self {
         Self {
             random: Rng::with_seed(seed),
+            small,
             body: String::new(),
             functions: String::new(),
             values: Vec::new(),
@@ -249,6 +260,9 @@ impl Builder {
     }
 
     fn element(&mut self) -> String {
+        if self.small && !self.chance(4) {
+            return self.pick(SUB_BYTE).to_owned();
+        }
         let from = match self.random.u32(..20) {
             0..8 => FLOATS,
             8..14 => INTS,
@@ -471,7 +485,7 @@ mod tests {
     #[test]
     fn a_seed_is_a_module() {
         for seed in 0..500 {
-            let (one, again) = (module(seed), module(seed));
+            let (one, again) = (module(seed, false), module(seed, false));
             assert_eq!(one.text, again.text);
             assert!(one.text.len() < 1 << 16, "{}", one.text);
         }
@@ -479,7 +493,9 @@ mod tests {
 
     #[test]
     fn every_family_is_drawn() {
-        let mut seen: Vec<&str> = (0..2000).flat_map(|seed| module(seed).families).collect();
+        let mut seen: Vec<&str> = (0..2000)
+            .flat_map(|seed| module(seed, false).families)
+            .collect();
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), FAMILIES.len());

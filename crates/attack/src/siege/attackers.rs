@@ -163,7 +163,7 @@ fn run_programs(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result
         }
         let seed = random.u64(..);
         let code = match random.bool() {
-            true => generated::module(seed).text.into_bytes(),
+            true => generated::module(seed, false).text.into_bytes(),
             false => match programs::module(seed) {
                 ("text" | "scan" | "random", _) => continue,
                 (_, code) => code,
