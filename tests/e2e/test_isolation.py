@@ -4,6 +4,7 @@ import pytest
 from harness import SCRIPTS, Job, python, run, wait_for
 
 PRODUCTS = SCRIPTS / "isolation" / "products.py"
+RESIDUE = SCRIPTS / "isolation" / "residue.py"
 
 
 def is_right(job: Job) -> None:
@@ -34,6 +35,23 @@ def test_products_are_right_while_arrays_are_paged(make_daemon, sandbox):
     wait_for(paged, "arrays are paged out: else this shows nothing")
     for job in jobs:
         is_right(job)
+
+
+def test_nothing_is_left_in_memory_that_others_used(make_daemon, sandbox):
+    # Each of the two holds 16 MiB: the one that comes second has the other paged out.
+    daemon = make_daemon(options=["--memory", "26MiB"])
+    env = sandbox.salus(daemon.socket)
+    jobs = []
+    for _ in range(2):
+        jobs.append(Job(sandbox, python(RESIDUE, "leave"), env))
+        jobs[-1].wait_for_line("ready")
+    moves = [session["moves"] for session in daemon.sessions()]
+    assert any(move["out_bytes"] for move in moves), "arrays are paged out: else this shows nothing"
+    for job in jobs:
+        job.kill()
+    wait_for(lambda: not daemon.sessions(), "both are gone")
+    looked = run(sandbox, python(RESIDUE, "look"), env).ok()
+    assert looked.stdout == "0 words of another job\n"
 
 
 def test_a_program_that_is_loaded_is_not_loaded_again(daemon, sandbox):
