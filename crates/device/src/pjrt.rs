@@ -171,11 +171,12 @@ impl PjrtDevice {
         };
         let code = vet::with_stable_sorts(&program.format, &program.code);
         let code = code.map_err(|_| refused("its optimized form cannot be read"))?;
-        let (stable, optimized) = self.compile_unjudged(&Source {
+        let again = self.compile_unjudged(&Source {
             format: "hlo",
             code: &code,
             options: source.options,
-        })?;
+        });
+        let (stable, optimized) = again.map_err(|e| refused(&e.message))?;
         if vet::judge(&optimized.format, &optimized.code)? != Verdict::Run {
             return Err(refused("the vendor has made it unstable again"));
         }

@@ -620,7 +620,7 @@ fn tell_compiled<D: Device>(
         let program = leases.take(&session.identity, program)?;
         let (blob, bytes) = program.signature_blob().map_err(|e| Error {
             code: RESOURCE_EXHAUSTED,
-            message: format!("no descriptor is left for the program: {e}"),
+            message: format!("there is no room for the program's description: {e}"),
         })?;
         let mut programs = programs.lock().expect("no panic under this lock");
         let replaced = programs.insert(id, program);

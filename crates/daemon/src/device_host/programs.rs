@@ -36,9 +36,9 @@ pub(crate) struct Program<D: Device> {
     pub(super) number: salus_engine::Program,
     pub(crate) signature: Signature,
     pub(crate) loaded: D::Program,
-    /// The signature as it is sent to jobs.
-    blob: OwnedFd,
-    blob_bytes: u64,
+    /// The signature as it is sent to jobs. Not as a blob, which would be a descriptor for each of
+    /// thousands of programs.
+    description: Vec<u8>,
     /// About what it takes of this process's memory.
     pub(super) loaded_bytes: u64,
     /// Of each output, as it is charged.
@@ -87,7 +87,8 @@ impl<D: Device> Program<D> {
     }
 
     pub(super) fn signature_blob(&self) -> std::io::Result<(OwnedFd, u64)> {
-        Ok((self.blob.try_clone()?, self.blob_bytes))
+        let bytes = self.description.len() as u64;
+        Ok((salus_channel::blob(&self.description)?, bytes))
     }
 }
 
@@ -437,15 +438,8 @@ impl<D: Device> Programs<D> {
         stored: &StoredProgram,
         session: SessionId,
     ) -> Result<Program<D>, Error> {
-        let mut bytes = Vec::new();
-        stored.signature.put(&mut bytes);
-        let blob = salus_channel::blob(&bytes).map_err(|e| Error {
-            code: 8,
-            message: format!(
-                "a program's description of {} bytes has no room: {e}",
-                bytes.len()
-            ),
-        })?;
+        let mut description = Vec::new();
+        stored.signature.put(&mut description);
         let outputs = stored.signature.outputs.iter();
         let output_bytes = outputs.map(|output| bytes_of(&output.shape)).collect();
         let loaded_bytes = loaded_bytes(stored.executable.len() as u64);
@@ -460,7 +454,7 @@ impl<D: Device> Programs<D> {
         let loaded = self.device.load(&compiled)?;
         drop((call, loads));
         let mut signature = compiled.signature;
-        // Only jobs ask for it, and they have it in the blob.
+        // Only jobs ask for it, and they have it in the description.
         signature.optimized_program = Vec::new();
         // From here on it stands in errors, logs and traces; the job has it as it was.
         signature.name = tame_name(&signature.name);
@@ -474,8 +468,7 @@ impl<D: Device> Programs<D> {
             number: salus_engine::Program(key.number()),
             signature,
             loaded,
-            blob,
-            blob_bytes: bytes.len() as u64,
+            description,
             loaded_bytes,
             output_bytes,
             learned_bytes: AtomicU64::new(0),
