@@ -60,7 +60,7 @@ impl Setup {
         let named = self.salus.clone();
         let named = named.or_else(|| std::env::var_os("SALUS_TEST_BIN").map(PathBuf::from));
         match named {
-            Some(path) => Ok(path),
+            Some(path) => Ok(std::path::absolute(path)?),
             None => Ok(std::env::current_exe()?.with_file_name("salus")),
         }
     }
