@@ -122,17 +122,17 @@ impl Supervisor {
         let open = self.sessions.len() + waiting;
         let own = self.sessions.values().filter(|card| card.uid == uid);
         let own = own.count() + self.connections.waiting_of(uid);
-        let full = if own >= self.sessions_per_user {
+        let full = if open >= self.sessions_max {
+            Some(format!(
+                "{open} sessions are open, and {} is the limit",
+                self.sessions_max
+            ))
+        } else if own >= self.sessions_per_user {
             Some(format!(
                 "{} has {own} sessions open, and the limit for a user is {} \
                  (`[limits] sessions_per_user` of salus.toml)",
                 name_of(uid),
                 self.sessions_per_user
-            ))
-        } else if open >= self.sessions_max {
-            Some(format!(
-                "{open} sessions are open, and {} is the limit",
-                self.sessions_max
             ))
         } else if waiting >= WAITING {
             Some(format!(
