@@ -57,7 +57,7 @@ def test_arrays_may_change_while_programs_work_on_them(attack):
 
 def test_jobs_keep_their_bits_under_attack(attack):
     tally = attack(
-        "all", "--seconds", "15", "--jobs", "2", "--steps", "15", "--examples", str(EXAMPLES)
+        "all", "--seconds", "10", "--jobs", "2", "--steps", "15", "--examples", str(EXAMPLES)
     )
     assert tally["counts"]["rounds of training"] >= 2
     assert tally["counts"]["deaths of the device host"] == 0

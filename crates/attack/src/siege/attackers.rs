@@ -11,6 +11,7 @@ use salus_wire::{
     AskUsage, Await, DropArrays, Execute, Fetch, Form, Region, Shape, Upload, limits,
 };
 
+use super::Arguments;
 use crate::Problem;
 use crate::frames;
 use crate::generated;
@@ -63,7 +64,7 @@ pub(super) fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     setup: &'scope Setup,
     service: &'scope Service,
-    seed: u64,
+    arguments: &Arguments,
     over: &'scope AtomicBool,
 ) -> Vec<ScopedJoinHandle<'scope, Option<Tally>>> {
     let scene = Scene {
@@ -71,9 +72,11 @@ pub(super) fn start<'scope>(
         service,
         over,
     };
+    let (only, seed) = (&arguments.only, arguments.seed);
     ATTACKERS
         .iter()
         .zip(1u64..)
+        .filter(|((name, _), _)| only.is_empty() || only.iter().any(|one| one == name))
         .map(|((name, attacker), number)| {
             scope.spawn(move || {
                 // Of this thread alone.

@@ -1,14 +1,15 @@
 //! The attack as one command: JAX jobs train while everything else in this crate happens at once.
 //!
-//! First the jobs run by themselves, then again under attack, round after round until the time is
-//! over. Every round must print the bits that it printed undisturbed; the device host must not die.
+//! First the jobs run by themselves, round after round until the time is over, then again under
+//! attack. Every round must print the bits of the first one; the device host must not die.
 //!
 //! How much of a job's time may be the attackers' doing? They are users of the service like others, and
 //! entitled to their turns on the device. So the time that the device worked for them is taken off a
-//! round's time, and what is left is compared with the undisturbed round:
+//! round's time, and what is left is compared with the undisturbed rounds, of which each job has the other
+//! jobs beside it all the time, too:
 //!
 //! ```text
-//! ratio = (time of the round under attack - device time of attackers meanwhile) / undisturbed time
+//! ratio = (time of a round under attack - device time of attackers meanwhile) / undisturbed time
 //! ```
 //!
 //! Both times are from the job's first line of output to its last, that is, of training: not of
@@ -38,9 +39,12 @@ use jobs::{Job, Round};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// How long the attack lasts
+    /// How long the attack lasts, and as long before it that is compared with
     #[arg(long, default_value_t = 120)]
     seconds: u64,
+    /// Only these attackers: `kills and stops`, `frames`, …; `none` shows the noise
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
     /// How many well-behaved jobs train meanwhile
     #[arg(long, default_value_t = 5)]
     jobs: usize,
@@ -59,24 +63,20 @@ pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Prob
     let service = Service::start_with(setup, "", &["--memory", "4GiB", "--host-memory", "512MiB"])?;
     let jobs = jobs::all(setup, arguments, service.socket())?;
     let mut tally = Tally::new("all");
+    let lasts = Duration::from_secs(arguments.seconds);
     // The first rounds compile, and say which bits are right; the second ones say how long it takes.
     let right = jobs::rounds(&jobs, None)?;
-    let calm = jobs::rounds(&jobs, None)?;
-    for (job, (first, second)) in jobs.iter().zip(right.iter().zip(&calm)) {
-        if first[0].output != second[0].output {
-            tally.finding(format!("{}: undisturbed rounds differ", job.name));
-        }
-    }
+    let calm = jobs::rounds(&jobs, Some(Instant::now() + lasts))?;
     tally.note("before", service.footprint()?);
     let restarts = service.restarts()?;
 
     let over = AtomicBool::new(false);
     let began = Instant::now();
-    let until = began + Duration::from_secs(arguments.seconds);
+    let until = began + lasts;
     let account = Account::default();
     let (rounds, harm) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| account.watch(&service, &jobs, &over));
-        let attackers = attackers::start(scope, setup, &service, arguments.seed, &over);
+        let attackers = attackers::start(scope, setup, &service, arguments, &over);
         let rounds = jobs::rounds(&jobs, Some(until));
         over.store(true, Ordering::Relaxed);
         let mut harm = Vec::new();
@@ -97,54 +97,62 @@ pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Prob
             service.log()
         ));
     }
-    judge(&mut tally, &jobs, &calm, &rounds, &account);
+    for (number, job) in jobs.iter().enumerate() {
+        let right = &right[number][0];
+        compare_bits(&mut tally, job, right, &calm[number]);
+        compare_bits(&mut tally, job, right, &rounds[number]);
+        compare_times(&mut tally, job, &calm[number], &rounds[number], &account);
+    }
     service.wait_until_idle()?;
     tally.note("after", service.footprint()?);
     tally.note("attack_seconds", began.elapsed().as_secs_f64());
     Ok(tally)
 }
 
-/// Compares the rounds under attack with the undisturbed ones.
-fn judge(
+fn compare_bits(tally: &mut Tally, job: &Job, right: &Round, rounds: &[Round]) {
+    for round in rounds {
+        tally.count("rounds of training");
+        if round.output != right.output {
+            tally.count("rounds with other bits");
+            tally.finding(format!(
+                "{}: a round ended with\n{}\nand not\n{}\n{}",
+                job.name,
+                last_line(&round.output),
+                last_line(&right.output),
+                round.errors
+            ));
+        }
+    }
+}
+
+fn compare_times(
     tally: &mut Tally,
-    jobs: &[Job],
-    calm: &[Vec<Round>],
-    rounds: &[Vec<Round>],
+    job: &Job,
+    calm: &[Round],
+    rounds: &[Round],
     account: &Account,
 ) {
-    let seconds = |time: Duration| (time.as_secs_f64() * 100.0).round() / 100.0;
-    for ((job, calm), rounds) in jobs.iter().zip(calm).zip(rounds) {
-        let calm = &calm[0];
-        let mut whole = Duration::ZERO;
-        let mut others = Duration::ZERO;
-        for round in rounds {
-            tally.count("rounds of training");
-            if round.output != calm.output {
-                tally.count("rounds with other bits");
-                tally.finding(format!(
-                    "{}: ended differently under attack:\n{}\nand not\n{}\n{}",
-                    job.name,
-                    last_line(&round.output),
-                    last_line(&calm.output),
-                    round.errors
-                ));
-            }
-            whole += round.time();
-            others += account.between(round.began, round.ended);
-        }
-        let count = rounds.len() as u32;
-        let own = whole.saturating_sub(others) / count.max(1);
-        tally.note(
-            job.name.clone(),
-            json!({
-                "rounds": count,
-                "undisturbed_s": seconds(calm.time()),
-                "under_attack_s": seconds(whole / count.max(1)),
-                "attackers_device_s": seconds(others / count.max(1)),
-                "ratio": (own.as_secs_f64() / calm.time().as_secs_f64() * 100.0).round() / 100.0,
-            }),
-        );
-    }
+    let mean = |rounds: &[Round]| {
+        let whole: Duration = rounds.iter().map(Round::time).sum();
+        whole.as_secs_f64() / rounds.len().max(1) as f64
+    };
+    let others: Duration = rounds
+        .iter()
+        .map(|round| account.between(round.began, round.ended))
+        .sum();
+    let others = others.as_secs_f64() / rounds.len().max(1) as f64;
+    let (undisturbed, attacked) = (mean(calm), mean(rounds));
+    let rounded = |number: f64| (number * 100.0).round() / 100.0;
+    tally.note(
+        job.name.clone(),
+        json!({
+            "rounds": rounds.len(),
+            "undisturbed_s": rounded(undisturbed),
+            "under_attack_s": rounded(attacked),
+            "attackers_device_s": rounded(others),
+            "ratio": rounded((attacked - others) / undisturbed),
+        }),
+    );
 }
 
 fn last_line(text: &str) -> &str {
