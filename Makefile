@@ -51,7 +51,7 @@ test-rust: $(STAMP)
 	cargo test --workspace --locked
 
 test-e2e: wheel attacker venv-old
-	$(VENV)/bin/python -m pytest -q tests/e2e
+	$(VENV)/bin/python -m pytest -q --durations 10 tests/e2e
 
 test: lint test-rust test-e2e
 
