@@ -262,6 +262,7 @@ impl Service {
             "files": files,
             "sessions": report["sessions"].as_array().map(Vec::len),
             "resident_bytes": report["device"]["resident_bytes"],
+            "programs": report["device"]["cache"],
         }))
     }
 }
