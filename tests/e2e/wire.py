@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from typing import Self
 
 HELLO, REFUSED, WELCOME = 1, 2, 1
@@ -110,15 +111,22 @@ class Session:
         self.close()
 
 
-def fate(path, session: int) -> str | None:
-    """Why a session of this user is gone."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
-        asked.settimeout(60.0)
-        asked.connect(str(path))
-        request = struct.pack("<BQ", 7, session)
-        asked.sendall(frame(COMMAND, struct.pack("<II", 1, 1) + request))
-        kind, body = receive(asked)
-    return refusal(body)[1] if kind == REFUSED else None
+def fate(path, session: int, seconds: float = 60.0) -> str | None:
+    """Why a session of this user is gone. Its end may have reached us before the service, so that an
+    answer without a reason is asked for again, as the library does."""
+    end = time.monotonic() + seconds
+    while True:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
+            asked.settimeout(seconds)
+            asked.connect(str(path))
+            request = struct.pack("<BQ", 7, session)
+            asked.sendall(frame(COMMAND, struct.pack("<II", 1, 1) + request))
+            kind, body = receive(asked)
+        if kind == REFUSED:
+            return refusal(body)[1]
+        if time.monotonic() > end:
+            return None
+        time.sleep(0.02)
 
 
 def receive(connection: socket.socket) -> tuple[int, bytes]:

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use salus_device::Device;
-use salus_engine::{Class, Duration, Engine, SessionId, State, Why};
+use salus_engine::{Account, Class, Duration, Engine, SessionId, State, Time, Why};
 use serde_json::{Value, json};
 
 use super::Host;
@@ -20,7 +20,7 @@ pub(super) fn text<D: Device>(host: &Host<D>) -> String {
 fn json<D: Device>(host: &Host<D>) -> Value {
     let description = host.device.description();
     let mut sessions = Vec::new();
-    host.scheduling.each(|session, account, engine, now| {
+    let show = |session: &Session<D>, account: &Account, engine: &Engine, now: Time| {
         let late = overdue(engine, now, host.overdue);
         let own = late.iter().find(|one| one.session == session.id);
         let holding = engine
@@ -66,9 +66,8 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "programs": session.usage.programs.load(Relaxed),
             "why": why(session, engine, &late),
         }));
-    });
-    let (major, minor) = description.api_version;
-    let (policy, ledger, lanes) = host.scheduling.look(|engine, _| {
+    };
+    let whole = |engine: &Engine| {
         let ledger = engine.ledger();
         let room = ledger.room();
         let lanes: Vec<Value> = engine
@@ -87,7 +86,9 @@ fn json<D: Device>(host: &Host<D>) -> Value {
             "peak_bytes": ledger.peak_bytes(),
         });
         (engine.policy().name(), ledger, lanes)
-    });
+    };
+    let (policy, ledger, lanes) = host.scheduling.survey(show, whole);
+    let (major, minor) = description.api_version;
     json!({
         "device": {
             "state": "up",

@@ -210,7 +210,12 @@ impl<D: Device> Scheduling<D> {
         look(&state.engine, self.now())
     }
 
-    pub(super) fn each(&self, mut show: impl FnMut(&Session<D>, &Account, &Engine, Time)) {
+    /// Shows each session and then the whole, all as of one moment.
+    pub(super) fn survey<R>(
+        &self,
+        mut show: impl FnMut(&Session<D>, &Account, &Engine, Time),
+        whole: impl FnOnce(&Engine) -> R,
+    ) -> R {
         let state = self.lock();
         let now = self.now();
         for session in state.sessions.values() {
@@ -218,5 +223,11 @@ impl<D: Device> Scheduling<D> {
                 show(session, account, &state.engine, now);
             }
         }
+        whole(&state.engine)
+    }
+
+    #[cfg(test)]
+    pub(super) fn each(&self, show: impl FnMut(&Session<D>, &Account, &Engine, Time)) {
+        self.survey(show, |_| ());
     }
 }
