@@ -148,6 +148,8 @@ impl<D: Device> Session<D> {
             description: host.device.description().clone(),
             window: limits::LAUNCHES,
         };
+        // Before anybody can have heard of it: a change that is asked for at once finds it.
+        host.scheduling.open(&session);
         let owned = Arc::clone(&session);
         // The plugin may run a program inline here, so the stack is as large as a main thread's.
         let started = std::thread::Builder::new()
@@ -162,6 +164,7 @@ impl<D: Device> Session<D> {
                 &session.socket,
                 format!("no thread can be started for it: {e}"),
             );
+            host.scheduling.close(session.id);
             host.supervisor.send(SessionClosed {
                 session: adopt.session,
             });
@@ -169,7 +172,6 @@ impl<D: Device> Session<D> {
     }
 
     fn serve(self: Arc<Self>) {
-        self.host.scheduling.open(&self);
         let mut operations = Operations::new(&self, &self.host);
         let mut inbox = Inbox::default();
         while let Ok(true) = self.take_frames(&mut inbox, &mut operations) {
