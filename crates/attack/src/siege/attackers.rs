@@ -17,7 +17,7 @@ use crate::frames;
 use crate::generated;
 use crate::programs;
 use crate::scribble;
-use crate::service::{Service, Setup};
+use crate::service::Service;
 use crate::session::{Loss, Session};
 use crate::tally::Tally;
 
@@ -29,7 +29,6 @@ const RUN_TIME: Duration = Duration::from_secs(20);
 /// What an attacker needs.
 #[derive(Clone, Copy)]
 struct Scene<'a> {
-    setup: &'a Setup,
     service: &'a Service,
     over: &'a AtomicBool,
 }
@@ -62,16 +61,11 @@ const ATTACKERS: &[(&str, Attacker)] = &[
 
 pub(super) fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
-    setup: &'scope Setup,
     service: &'scope Service,
     arguments: &Arguments,
     over: &'scope AtomicBool,
 ) -> Vec<ScopedJoinHandle<'scope, Option<Tally>>> {
-    let scene = Scene {
-        setup,
-        service,
-        over,
-    };
+    let scene = Scene { service, over };
     let (only, seed) = (&arguments.only, arguments.seed);
     ATTACKERS
         .iter()
@@ -123,7 +117,6 @@ fn kill_and_stop(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Resul
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    let _ = scene.setup;
     let child = Killed(command.spawn()?);
     scene.pause(random, 400);
     if let (true, Some(pid)) = (random.bool(), Pid::from_raw(child.0.id().cast_signed())) {

@@ -76,7 +76,7 @@ pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Prob
     let account = Account::default();
     let (rounds, harm) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| account.watch(&service, &jobs, &over));
-        let attackers = attackers::start(scope, setup, &service, arguments, &over);
+        let attackers = attackers::start(scope, &service, arguments, &over);
         let rounds = jobs::rounds(&jobs, Some(until));
         over.store(true, Ordering::Relaxed);
         let mut harm = Vec::new();
