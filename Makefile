@@ -12,7 +12,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export SALUS_TEST_SITE_PACKAGES = $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages)
 export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
 
-.PHONY: all build attacker venv venv-old wheel lint test-rust test-e2e test attack fuzz jax-suite demo bench clean
+.PHONY: all build attacker venv venv-old wheel lint deny test-rust test-e2e test attack fuzz jax-suite demo bench clean
 
 all: build
 
@@ -42,9 +42,18 @@ wheel: build $(STAMP)
 	$(VENV)/bin/python -m build -q --wheel --no-isolation --outdir dist python
 	$(PIP) install --force-reinstall --no-deps dist/*.whl
 
-lint:
+# Needs the venv: ruff is in it.
+lint: $(STAMP)
+	$(VENV)/bin/ruff check -q . && $(VENV)/bin/ruff format -q --check .
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc -q --workspace --no-deps --locked
+	cargo xtask tidy
+
+# Licenses and sources of the dependencies. Not part of `make test`: building cargo-deny takes minutes.
+#   cargo install cargo-deny --locked
+deny:
+	cargo deny --offline check licenses bans sources
 
 # Needs the venv: the header and the plugin that the tests compare with come from its wheels.
 test-rust: $(STAMP)
@@ -74,6 +83,7 @@ fuzz: wheel attacker
 	$(ATTACK) --check-heap generated --small --seed $(SEED) --count $(COUNT)
 	$(ATTACK) scribble --seed $(SEED) --seconds 120
 	$(ATTACK) churn --seed $(SEED) --seconds 600
+	SALUS_FUZZ_COUNT=$$(($(COUNT) * 500)) SALUS_SEED=$(SEED) cargo test --locked -p salus-formats -p salus-wire --test fuzz --test messages
 	SALUS_FUZZ_COUNT=$$(($(COUNT) * 50)) SALUS_SEED=$(SEED) cargo test --locked -p salus-adaptor --test fuzz
 
 # JAX's own tests, from a checkout, on JAX's CPU backend and through Salus: takes an hour or two.

@@ -4,14 +4,14 @@ JAX calls `initialize()` before it creates its first backend, in every process i
 package is installed. So the first duty is to leave processes alone that do not want Salus:
 
     JAX_PLATFORMS names other platforms only      nothing happens
-    JAX_PLATFORMS names `salus`                   registered; no daemon is an error
-    SALUS_SOCKET is set                           registered; no daemon is an error
-    neither, and a daemon of this user listens    registered
+    JAX_PLATFORMS names `salus`                   registered; no service is an error
+    SALUS_SOCKET is set                           registered; no service is an error
+    neither, and a service of this user listens   registered
     neither, and none does                        nothing happens
 
 Promise: a job that asked for Salus never runs silently on something else.
-Cost: one `connect` on a Unix socket, and only where nothing was asked.
-Not here: the protocol, policies, the daemon's start (that is `salus run`).
+Cost: the library is loaded and one Unix socket connected to, and only where nothing was asked.
+Not here: where sockets are looked for, the protocol, policies, the service's start (`salus run`).
 
 This file is also what `salus run` puts on the path of a Python that has JAX but not this package
 (as `jax_plugins/salus/__init__.py`), so it imports nothing from the package. Both copies may be
@@ -23,14 +23,12 @@ it loses the convenience and not the job. Tested on JAX 0.6.2, 0.7.2 and 0.10.2.
 
 from __future__ import annotations
 
-import ctypes
 import contextlib
+import ctypes
 import dataclasses
 import logging
 import math
 import os
-import socket
-import stat
 import traceback
 
 import jax
@@ -38,14 +36,19 @@ import ml_dtypes
 import numpy as np
 
 PLATFORM = "salus"
-LIBRARY = "libpjrt_salus.so"
+LIBRARY_FILE = "libpjrt_salus.so"
 
 # Above JAX's default for plugins (400), so that Salus in front of a device is preferred to the
 # vendor's own plugin for it; the same as what the vendors' own packages take.
 PRIORITY = 500
 
-# A daemon that listens accepts at once (the kernel does it for it); this bounds a stuck one.
-CONNECT_SECONDS = 1.0
+# A service that listens accepts at once (the kernel does it for it); this bounds a stuck one.
+CONNECT_MILLISECONDS = 1000
+
+# Environment variables, by the names that `crates/wire/src/env.rs` gives them.
+SOCKET = "SALUS_SOCKET"
+RUN_NOTES = "SALUS_RUN_NOTES"
+LIBRARY = "SALUS_LIBRARY"
 
 logger = logging.getLogger("salus")
 
@@ -60,8 +63,8 @@ def initialize() -> None:
     if platforms and PLATFORM not in platforms:
         _leave_word("platforms " + ",".join(platforms))
         return
-    asked = PLATFORM in platforms or bool(os.environ.get("SALUS_SOCKET"))
-    if asked or any(map(_listens, _default_sockets())):
+    asked = PLATFORM in platforms or bool(os.environ.get(SOCKET))
+    if asked or _service_listens():
         _leave_word("registered")
         _prepare_jax(xla_bridge)
         # JAX itself registers what this variable names, after us.
@@ -74,7 +77,7 @@ def initialize() -> None:
 
 def _leave_word(what: str) -> None:
     """For `salus run`, which says at the end if its command opened no session, and why."""
-    path = os.environ.get("SALUS_RUN_NOTES")
+    path = os.environ.get(RUN_NOTES)
     if path:
         with contextlib.suppress(OSError), open(path, "a", encoding="utf-8") as notes:
             notes.write(what + "\n")
@@ -89,29 +92,20 @@ def _platforms_asked_for() -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
 
 
-def _default_sockets() -> list[str]:
-    """Where the library looks for a daemon when nobody says: this user's, then the system's."""
-    own = f"salus-{os.geteuid()}"
-    runtime, temporary = os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR") or "/tmp"
-    directories = [os.path.join(temporary, own), "/run/salus"]
-    if runtime:
-        directories.insert(0, os.path.join(runtime, "salus"))
-    return [os.path.join(directory, "salus.sock") for directory in directories]
+def _service_listens() -> bool:
+    """Whether a service of this user or of the system accepts connections.
 
-
-def _listens(path: str) -> bool:
-    """Whether a daemon of this user or of the system accepts connections at `path`."""
+    The library knows where to look and whom to trust (`crates/channel/src/endpoint.rs`); a copy of
+    that rule here would go its own way. Loading the library takes about a millisecond, once, beside
+    the second that importing JAX takes, and only where nothing was asked; a process that then uses
+    Salus has it loaded anyway. One that has no library does not use Salus.
+    """
     try:
-        found = os.stat(path)
-        # Anyone may create `/tmp/salus-1000`: a job must not offer its data to a stranger.
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-            return False
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(CONNECT_SECONDS)
-            probe.connect(path)
-        return True
-    except OSError:
+        listens = ctypes.CDLL(_library_path()).salus_service_listens
+    except (OSError, RuntimeError, AttributeError):
         return False
+    listens.argtypes, listens.restype = [ctypes.c_uint32], ctypes.c_int
+    return bool(listens(CONNECT_MILLISECONDS))
 
 
 # ---------------------------------------------------------------- registration
@@ -137,18 +131,18 @@ def _register(xla_bridge) -> None:
 
 
 def _library_path() -> str:
-    given = os.environ.get("SALUS_LIBRARY")
-    path = given or os.path.join(os.path.dirname(os.path.abspath(__file__)), LIBRARY)
+    given = os.environ.get(LIBRARY)
+    path = given or os.path.join(os.path.dirname(os.path.abspath(__file__)), LIBRARY_FILE)
     if os.path.isfile(path):
         return path
     if given:
         raise RuntimeError(
-            f"SALUS_LIBRARY names `{path}`, and there is no such file; "
-            f"unset it, or set it to the path of `{LIBRARY}`"
+            f"{LIBRARY} names `{path}`, and there is no such file; "
+            f"unset it, or set it to the path of `{LIBRARY_FILE}`"
         )
     raise RuntimeError(
         f"`{path}` is missing; install the package `salus` again, "
-        f"or set SALUS_LIBRARY to the path of `{LIBRARY}`"
+        f"or set {LIBRARY} to the path of `{LIBRARY_FILE}`"
     )
 
 
@@ -196,7 +190,7 @@ def _say_one_device(xla_bridge, client) -> None:
         if count.isdigit() and int(count) > 1:
             logger.warning(
                 "salus: `%s` asks for %s devices, and a job of Salus has one: the setting only "
-                "changes JAX's own CPU backend (`jax.devices(\"cpu\")`); to use virtual devices, "
+                'changes JAX\'s own CPU backend (`jax.devices("cpu")`); to use virtual devices, '
                 "run the script without Salus, with JAX_PLATFORMS=cpu",
                 setting,
                 count,
@@ -255,10 +249,11 @@ _TOKEN = 23
 
 # By PJRT's number. Types of less than a byte come with their bits, several elements in a byte.
 _DTYPES = (
-    None, np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64,
-    np.float16, np.float32, np.float64, "bfloat16", np.complex64, np.complex128, "float8_e5m2",
-    "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz", "int4", "uint4",
-    None, "int2", "uint2", "float8_e4m3", "float8_e3m4", "float8_e8m0fnu", "float4_e2m1fn",
+    None, np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+    np.uint64, np.float16, np.float32, np.float64, "bfloat16", np.complex64, np.complex128,
+    "float8_e5m2", "float8_e4m3fn", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "float8_e4m3fnuz",
+    "int4", "uint4", None, "int2", "uint2", "float8_e4m3", "float8_e3m4", "float8_e8m0fnu",
+    "float4_e2m1fn",
 )  # fmt: skip
 _BITS = {21: 4, 22: 4, 24: 2, 25: 2, 29: 4}
 
@@ -311,7 +306,7 @@ def _run_callback(request: _Request, layouts: dict) -> bytes | None:
 
 
 class _Place:
-    """Where an operand or a result lies in shared memory. The library says when that changes."""
+    """Where an operand or a result is in shared memory. The library says when that changes."""
 
     def __init__(self, array: _Array):
         self.element_type, self.address, self.bytes = array.element_type, array.data, array.bytes
@@ -360,7 +355,7 @@ class _Place:
             shifts = np.arange(0, 8, self.bits, dtype=np.uint8)
             value = np.bitwise_or.reduce(parts << shifts, axis=1, dtype=np.uint8)
         if value.nbytes != self.bytes:
-            raise ValueError(f"a result has {value.nbytes} bytes where {self.bytes} are due")
+            raise ValueError(f"a result of {self.bytes} bytes was expected, found {value.nbytes}")
         ctypes.memmove(self.address, value.ctypes.data, self.bytes)
 
 

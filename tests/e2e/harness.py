@@ -1,4 +1,5 @@
-"""Runs scripts with and without Salus, and daemons that leave nothing behind.
+"""Runs scripts with and without Salus, and daemons that leave nothing behind: for the tests and
+the demo.
 
 Every test has its own directory, socket and cache. Whatever a test starts carries a mark in its
 environment (`SALUS_TEST_MARK`), by which leftovers are found even if they detached themselves.
@@ -88,8 +89,8 @@ class Sandbox:
         (self.directory / "tmp").mkdir(exist_ok=True)
 
     def environment(self, **more: str) -> dict[str, str]:
-        # Libraries behave differently where `CI` is set (NumPyro drops its progress bars), and users
-        # do not have it.
+        # Libraries behave differently where `CI` is set (NumPyro drops its progress bars), and
+        # users do not have it.
         foreign = ("CI", "JAX", "SALUS_", "PJRT_", "XLA_", "XDG_", "KERAS_", "PYTEST_")
         kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
         if "SALUS_LIBRARY" in os.environ:
@@ -379,7 +380,7 @@ class Daemon:
         self.process.kill()
         self.process.wait()
 
-    def stop(self) -> None:
+    def stop(self, *, show_log: bool = True) -> None:
         """Ends it as a service manager would, and insists that nothing stays."""
         if self.process is None:
             return
@@ -391,7 +392,8 @@ class Daemon:
             self.kill()
             raise AssertionError("the daemon ignores SIGTERM") from None
         finally:
-            print(f"--- daemon.log\n{self.log_text()}")
+            if show_log:
+                print(f"--- daemon.log\n{self.log_text()}")
         self.sandbox.assert_nothing_left()
 
 

@@ -1,8 +1,8 @@
 """`salus-attack`: hostile clients of a real service, in small numbers.
 
-`make attack` and `make fuzz` do more of the same. What is asserted is that the service holds: the device
-host lives, a canary's results stay right, and jobs that train meanwhile end with their bits. How long that
-takes is printed only.
+`make attack` and `make fuzz` do more of the same. What is asserted is that the service holds: the
+device host lives, a canary's results stay right, and jobs that train meanwhile end with their bits.
+How long that takes is printed only.
 """
 
 import json

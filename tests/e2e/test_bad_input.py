@@ -102,7 +102,7 @@ def test_daemon_of_another_version(daemon, sandbox):
         lambda connection: connection.close(),
         lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10),
         lambda connection: connection.sendall(wire.frame(wire.WELCOME, b"\xff" * 100)),
-        lambda connection: connection.sendall(struct.pack("<IHHQ", 0xFFFFFFFF, 1, 0, 0)),
+        lambda connection: connection.sendall(struct.pack("<IHH", 0xFFFFFFFF, 1, 0)),
         lambda connection: None,
     ],
     ids=["closes", "speaks http", "sends garbage", "announces 4 GiB", "says nothing"],

@@ -4,6 +4,7 @@ That every kind of callback has the output of JAX's own CPU backend is `test_jax
 """
 
 import pytest
+
 from harness import SCRIPTS, Job, python, run, wait_for
 
 CALLBACKS = SCRIPTS / "callbacks"

@@ -44,7 +44,7 @@ def test_tokens_survive_the_loss_of_salus_own_cache(make_daemon, run_salus, sand
     shutil.rmtree(sandbox.directory / "cache")
 
     again = run_salus(SCRIPT, tmp_path / "jax", daemon=make_daemon())
-    # JAX would never write the entry again, so a token that failed would warn for ever.
+    # JAX would never write the entry again, so a token that failed would warn forever.
     assert hits_and_misses(again) == (misses, 0)
     assert bits(again) == bits(first)
 

@@ -1,6 +1,7 @@
 """What one array, program or job leaves behind must not reach another."""
 
 import pytest
+
 from harness import SCRIPTS, Job, python, run, wait_for
 
 PRODUCTS = SCRIPTS / "isolation" / "products.py"
@@ -31,7 +32,10 @@ def test_products_are_right_while_arrays_are_paged(make_daemon, sandbox):
     daemon = make_daemon(options=["--memory", "26MiB"])
     env = sandbox.salus(daemon.socket)
     jobs = [Job(sandbox, python(PRODUCTS, seed, 8), env) for seed in range(3)]
-    paged = lambda: any(s["moves"]["out_bytes"] for s in daemon.sessions())
+
+    def paged():
+        return any(s["moves"]["out_bytes"] for s in daemon.sessions())
+
     wait_for(paged, "arrays are paged out: else this shows nothing")
     for job in jobs:
         is_right(job)

@@ -75,8 +75,8 @@ def test_programs_that_cannot_be_run_safely(daemon, sandbox, neighbours):
     reasons = {
         "bounded size": "known only when it runs",
         "absent replica": "names replica 1",
-        "infeed": "would wait for ever",
-        "outfeed": "would wait for ever",
+        "infeed": "would wait forever",
+        "outfeed": "would wait forever",
         "top of too few": "do not fit its operand",
         "top of rows that are not there": "do not fit its operand",
         "top into too few rows": "do not fit its operand",
@@ -95,7 +95,7 @@ RUNS = "name: runs; outputs: f32[4]; ms: 1"
 def lose(session, program: int, code: str) -> None:
     """Runs a program that ends the device host."""
     assert session.compile(program, code) is None
-    session.execute(1, program, 100)
+    session.launch(1, program, 100)
     session.until_over()
 
 

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+
 from decisions import Requests, fair_contradiction, iterations
 from harness import DEADLINE_SECONDS, SCRIPTS, Job, python, run, wait_for
 
@@ -67,7 +68,9 @@ def test_a_higher_class_runs_at_the_next_boundary(make_daemon, sandbox):
     daemon = make_daemon(options=["--policy", "priority"])
     long = start(sandbox, daemon)
     long.wait_for_line("ready")
-    short = start(sandbox, daemon, "--steps", 400, "--size", 256, "--read-every", 1, priority="high")
+    short = start(
+        sandbox, daemon, "--steps", 400, "--size", 256, "--read-every", 1, priority="high"
+    )
     high, low = session(daemon, short), session(daemon, long)
     assert (high["priority"], low["priority"]) == ("high", "normal")
     short.result().ok()
@@ -204,9 +207,9 @@ def test_an_account_adds_up(daemon, sandbox):
     [
         (("policy", "set", "fairr"), "there are exclusive, fifo, srtf"),
         (("job", "1", "weight", "0"), "a weight of 0 would never run"),
-        (("job", "1", "deadline", "0ms"), "a time from now is due"),
-        (("job", "1", "deadline", "-5ms"), "a time from now is due"),
-        (("job", "1", "priority", "urgent"), "`high`, `normal` or `low` is due"),
+        (("job", "1", "deadline", "0ms"), "expected a time such as 20ms"),
+        (("job", "1", "deadline", "-5ms"), "expected a time such as 20ms"),
+        (("job", "1", "priority", "urgent"), "expected `high`, `normal` or `low`, found `urgent`"),
         (("serve", "--policy", "best"), "there are exclusive, fifo, srtf"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`jax.profiler.trace` has the device's time: one event for each launch of the job, and no other's."""
+"""`jax.profiler.trace` has the device's time: one event per launch of the job, and no other's."""
 
 import json
 

@@ -24,9 +24,9 @@ def stderr_of(sandbox, env):
 def test_one_line_says_that_there_is_one_device(shared_daemon, sandbox, setting, shown):
     said = stderr_of(sandbox, sandbox.salus(shared_daemon.socket) | setting)
     assert said == (
-        f"salus: `{shown}` asks for 8 devices, and a job of Salus has one: the setting only changes "
-        'JAX\'s own CPU backend (`jax.devices("cpu")`); to use virtual devices, run the script '
-        "without Salus, with JAX_PLATFORMS=cpu\n"
+        f"salus: `{shown}` asks for 8 devices, and a job of Salus has one: the setting only "
+        'changes JAX\'s own CPU backend (`jax.devices("cpu")`); to use virtual devices, run the '
+        "script without Salus, with JAX_PLATFORMS=cpu\n"
     )
 
 

@@ -12,17 +12,17 @@ import time
 from typing import Self
 
 HELLO, REFUSED, WELCOME = 1, 2, 1
-COMMAND, SEGMENT, COMPILE, EXECUTE, AWAIT = 2, 3, 6, 7, 10
+COMMAND, SEGMENT, COMPILE, LAUNCH, AWAIT = 2, 3, 6, 7, 10
 COMPILED, COMPILE_FAILED, COMPLETED = 4, 5, 6
-HEADER = struct.Struct("<IHHQ")
+HEADER = struct.Struct("<IHH")
 
 
 def text(value: str) -> bytes:
     return struct.pack("<I", len(value.encode())) + value.encode()
 
 
-def frame(kind: int, body: bytes, sequence: int = 0) -> bytes:
-    return HEADER.pack(len(body), kind, 0, sequence) + body
+def frame(kind: int, body: bytes) -> bytes:
+    return HEADER.pack(len(body), kind, 0) + body
 
 
 def hello(protocol_min: int, protocol_max: int) -> bytes:
@@ -40,8 +40,9 @@ class Session:
         # First, because one with a time limit does not wait for a listener that is behind.
         self.socket.connect(str(path))
         self.socket.settimeout(seconds)
-        no_terms = struct.pack("<QIBQQQ", 0, 0, 2, 0, 0, 0)
-        body = struct.pack("<II", 1, 1) + text("9.9.9") + text(name) + no_terms
+        # Weight 1, normal priority; no deadline, work or limit of memory.
+        settings = struct.pack("<IBBBB", 1, 2, 0, 0, 0)
+        body = struct.pack("<II", 1, 1) + text("9.9.9") + text(name) + settings
         self.socket.sendall(frame(HELLO, body + struct.pack("<Q", 0)))
         self.memory = None
         self.session = 0
@@ -56,12 +57,12 @@ class Session:
         return receive(self.socket)
 
     def share(self) -> None:
-        """Announces segment 0, in which sources lie."""
+        """Announces segment 0, for sources."""
         memory = os.memfd_create("test", os.MFD_ALLOW_SEALING | os.MFD_CLOEXEC)
         os.ftruncate(memory, self.SEGMENT_BYTES)
         fcntl.fcntl(memory, 1033, 0x0002)  # F_ADD_SEALS, F_SEAL_SHRINK
         self.memory = mmap.mmap(memory, self.SEGMENT_BYTES)
-        header = HEADER.pack(12, SEGMENT, 1, 0)
+        header = HEADER.pack(12, SEGMENT, 1)
         body = struct.pack("<IQ", 0, self.SEGMENT_BYTES)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [memory]))]
         self.socket.sendmsg([header + body], rights)
@@ -88,12 +89,12 @@ class Session:
             if kind == COMPILE_FAILED:
                 return refusal(body[8:])[1]
 
-    def execute(self, operation: int, program: int, first_output: int) -> None:
+    def launch(self, operation: int, program: int, first_output: int) -> None:
         nothing = struct.pack("<II", 0, 0)
         body = struct.pack("<QQQ", operation, program, first_output) + nothing
         # In one write: nobody may be there for a second one.
         waits = frame(AWAIT, struct.pack("<Q", operation))
-        self.socket.sendall(frame(EXECUTE, body) + waits)
+        self.socket.sendall(frame(LAUNCH, body) + waits)
 
     def until_over(self) -> None:
         """Reads until the service has closed the connection."""
@@ -112,7 +113,7 @@ class Session:
 
 
 def fate(path, session: int, seconds: float = 60.0) -> str | None:
-    """Why a session of this user is gone. Its end may have reached us before the service, so that an
+    """Why a session of this user is gone. Its end may have reached us before the service, so an
     answer without a reason is asked for again, as the library does."""
     end = time.monotonic() + seconds
     while True:
@@ -130,7 +131,7 @@ def fate(path, session: int, seconds: float = 60.0) -> str | None:
 
 
 def receive(connection: socket.socket) -> tuple[int, bytes]:
-    length, kind, _, _ = HEADER.unpack(_exactly(connection, HEADER.size))
+    length, kind, _ = HEADER.unpack(_exactly(connection, HEADER.size))
     return kind, _exactly(connection, length)
 
 
@@ -145,8 +146,13 @@ def _exactly(connection: socket.socket, count: int) -> bytes:
 
 
 def refusal(body: bytes) -> tuple[int, str]:
+    """Code and text, the hint after an empty line as a person reads it."""
     code, length = struct.unpack_from("<II", body)
-    return code, body[8 : 8 + length].decode()
+    message, rest = body[8 : 8 + length].decode(), body[8 + length :]
+    if rest[0]:
+        (length,) = struct.unpack_from("<I", rest, 1)
+        message += "\n\nhint: " + rest[5 : 5 + length].decode()
+    return code, message
 
 
 @contextlib.contextmanager

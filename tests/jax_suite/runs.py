@@ -7,6 +7,7 @@ loses the device, or that never ends is recorded as failed, and the rest runs in
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -72,10 +73,9 @@ class Record:
         record = cls(path)
         lines = path.read_text().splitlines() if path.exists() else []
         for line in lines:
-            try:
+            # The last line of a process that was killed may be cut off.
+            with contextlib.suppress(json.JSONDecodeError):
                 record._take(json.loads(line))
-            except json.JSONDecodeError:
-                pass  # the last line of a process that was killed
         return record
 
     def _take(self, entry: dict) -> None:

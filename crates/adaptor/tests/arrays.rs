@@ -5,13 +5,10 @@ mod play;
 
 use play::*;
 use salus_pjrt::sys::*;
-use salus_wire::{ArrayFailed, Error, Fetched, Form, Released};
+use salus_wire::{ArrayFailed, Error, ErrorCode, Form, ReadDone, Released};
 
 fn failure(message: &str) -> Error {
-    Error {
-        code: PJRT_Error_Code_INTERNAL,
-        message: message.into(),
-    }
+    Error::new(ErrorCode::Internal, message)
 }
 
 #[test]
@@ -80,18 +77,18 @@ fn a_layout_travels_with_the_shape() {
         std::slice::from_raw_parts(tiled.minor_to_major, tiled.minor_to_major_size)
     };
     assert_eq!(known, [0, 1]);
-    // Read without a layout, it comes as it lies on the device.
+    // Read without a layout, it comes as it is on the device.
     let mut to = [0f32; 6];
     let event = read_into(put.buffer, &mut to).expect("a read");
-    let fetch = next!(service, Fetch);
+    let read = next!(service, ReadArray);
     assert_eq!(
-        fetch.form,
+        read.form,
         Form::Host {
             minor_to_major: vec![0, 1]
         }
     );
-    service.send(Fetched {
-        request: fetch.request,
+    service.send(ReadDone {
+        request: read.request,
         error: Some(failure("enough")),
     });
     assert!(await_event(event).is_err());
@@ -167,14 +164,14 @@ fn a_read_is_ordered_before_the_drop_and_drops_are_batched() {
     let event = read_into(a, &mut to).expect("a read");
     destroy(a);
     destroy(b);
-    let fetch = next!(service, Fetch);
-    assert_eq!(fetch.array, a_id);
+    let read = next!(service, ReadArray);
+    assert_eq!(read.array, a_id);
     // Nobody sends another frame: the drops leave by themselves, in one.
     assert_eq!(next!(service, DropArrays).arrays, [a_id, b_id]);
     assert!(!is_ready(event));
-    service.write(&fetch.target, &bytes(&[5., 6., 7., 8.]));
-    service.send(Fetched {
-        request: fetch.request,
+    service.write(&read.target, &bytes(&[5., 6., 7., 8.]));
+    service.send(ReadDone {
+        request: read.request,
         error: None,
     });
     await_event(event).expect("read");
@@ -193,7 +190,7 @@ fn drops_ride_before_the_next_frame() {
         assert_eq!(next!(service, DropArrays).arrays, [a_id]);
         (buffer, next!(service, Upload).array)
     };
-    // Deleted and then destroyed: told once.
+    // Deleted and then destroyed: sent once.
     let mut delete = args::<PJRT_Buffer_Delete_Args>();
     delete.buffer = b;
     call(api().PJRT_Buffer_Delete, &mut delete).expect("never fails");
@@ -240,9 +237,9 @@ fn reads_say_sizes_and_errors() {
 
     let mut to = [9f32; 4];
     let event = read_into(a, &mut to).expect("a read");
-    let fetch = next!(service, Fetch);
-    service.send(Fetched {
-        request: fetch.request,
+    let read = next!(service, ReadArray);
+    service.send(ReadDone {
+        request: read.request,
         error: Some(failure("burnt")),
     });
     assert_eq!(
@@ -259,11 +256,11 @@ fn reads_say_sizes_and_errors() {
     assert!(call(api().PJRT_Buffer_CopyRawToHost, &mut raw).is_err());
     raw.transfer_size = 8;
     call(api().PJRT_Buffer_CopyRawToHost, &mut raw).expect("a read");
-    let fetch = next!(service, Fetch);
-    assert_eq!(fetch.form, Form::Raw);
-    service.write(&fetch.target, &bytes(&[1., 2., 3., 4.]));
-    service.send(Fetched {
-        request: fetch.request,
+    let read = next!(service, ReadArray);
+    assert_eq!(read.form, Form::Raw);
+    service.write(&read.target, &bytes(&[1., 2., 3., 4.]));
+    service.send(ReadDone {
+        request: read.request,
         error: None,
     });
     await_event(raw.event).expect("read");
@@ -296,11 +293,11 @@ fn a_pointer_shows_one_copy_to_all_who_refer_to_it() {
     let readers: Vec<_> = (0..2)
         .map(|_| std::thread::spawn(move || refer(address)))
         .collect();
-    let fetch = next!(service, Fetch);
-    assert_eq!((fetch.array, fetch.form), (a_id, Form::Raw));
-    service.write(&fetch.target, &bytes(&[1., 2., 3., 4.]));
-    service.send(Fetched {
-        request: fetch.request,
+    let read = next!(service, ReadArray);
+    assert_eq!((read.array, read.form), (a_id, Form::Raw));
+    service.write(&read.target, &bytes(&[1., 2., 3., 4.]));
+    service.send(ReadDone {
+        request: read.request,
         error: None,
     });
     for reader in readers {
@@ -320,9 +317,9 @@ fn a_pointer_shows_one_copy_to_all_who_refer_to_it() {
     let_go(a);
     // Nobody refers to it, so the next one gets a new copy; here it fails.
     let reader = std::thread::spawn(move || refer(address));
-    let fetch = next!(service, Fetch);
-    service.send(Fetched {
-        request: fetch.request,
+    let read = next!(service, ReadArray);
+    service.send(ReadDone {
+        request: read.request,
         error: Some(failure("burnt")),
     });
     let outcome = reader.join().expect("no panic");
@@ -337,18 +334,18 @@ fn who_waits_for_a_read_hears_for_all_others() {
     let (program, _) = compiled(client, &mut service, &signature(0, 1, 0));
     let (a, _) = array(client, &mut service);
     let launched = launch(program, &[], 1, &[]).expect("launched");
-    let operation = next!(service, Execute).operation;
+    let operation = next!(service, Launch).operation;
     let address = a as usize;
     let reader = std::thread::spawn(move || refer(address));
-    let fetch = next!(service, Fetch);
+    let read = next!(service, ReadArray);
     // Another thread waits for the launch while the first one listens.
     let event = launched.event as usize;
     let other = std::thread::spawn(move || await_event(event as *mut PJRT_Event));
     assert_eq!(next!(service, Await).operation, operation);
     // The read ends first: the other one is still heard.
-    service.write(&fetch.target, &bytes(&[1., 2., 3., 4.]));
-    service.send(Fetched {
-        request: fetch.request,
+    service.write(&read.target, &bytes(&[1., 2., 3., 4.]));
+    service.send(ReadDone {
+        request: read.request,
         error: None,
     });
     reader.join().expect("no panic").expect("a copy");
@@ -451,6 +448,10 @@ fn an_array_filled_in_pieces_is_sent_with_the_last() {
     .expect("a buffer");
     let ready = ready_event(retrieve.buffer_out);
     assert!(!is_ready(ready));
+    // No frame ends it, so a thread that waits must not wait for one.
+    let (to, waited) = std::sync::mpsc::channel();
+    let waiting = ready_event(retrieve.buffer_out) as usize;
+    std::thread::spawn(move || to.send(await_event(waiting as *mut PJRT_Event)));
     let piece = |offset: i64, data: [f32; 2], last: bool| {
         let mut piece = args::<PJRT_AsyncHostToDeviceTransferManager_TransferData_Args>();
         piece.transfer_manager = create.transfer_manager;
@@ -469,6 +470,7 @@ fn an_array_filled_in_pieces_is_sent_with_the_last() {
     assert!(piece(12, [0., 0.], false).is_err());
     piece(0, [1., 2.], true).expect("the last");
     await_event(ready).expect("complete");
+    assert_eq!(waited.recv_timeout(DEADLINE), Ok(Ok(())));
     let upload = next!(service, Upload);
     assert_eq!(floats(&service.read(&upload.data)), [1., 2., 3., 4.]);
     let mut done = args::<PJRT_AsyncHostToDeviceTransferManager_Destroy_Args>();

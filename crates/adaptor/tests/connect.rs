@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 
 use play::*;
 use salus_pjrt::sys::*;
-use salus_wire::{Error, FromService, Refused, Welcome};
+use salus_wire::{Error, ErrorCode, FromService, Refused, Welcome};
 
 /// What `Client_Create` says when the service behaves like `service`.
 fn refused(service: impl FnOnce(UnixListener) + Send + 'static) -> Failure {
@@ -49,10 +49,7 @@ fn a_socket_left_behind() {
 fn refused_by_the_service() {
     let failure = refused(|listener| {
         Service::accept(&listener).send(Refused {
-            error: Error {
-                code: PJRT_Error_Code_FAILED_PRECONDITION,
-                message: "versions".into(),
-            },
+            error: Error::new(ErrorCode::FailedPrecondition, "versions"),
         });
     });
     let text = "the Salus service at PATH refused this job: versions";

@@ -18,7 +18,7 @@ fn output_kinds(signature: &Signature) -> Vec<String> {
     kinds.executable = handle.executable;
     call(api().PJRT_Executable_OutputMemoryKinds, &mut kinds).expect("known");
     let found = (0..kinds.num_outputs)
-        // SAFETY: the program has so many kinds, each as long as its size.
+        // SAFETY: the program has this many kinds, each as long as its size.
         .map(|i| unsafe { text(*kinds.memory_kinds.add(i), *kinds.memory_kind_sizes.add(i)) })
         .collect();
     let mut destroy = args::<PJRT_Executable_Destroy_Args>();

@@ -39,7 +39,7 @@ fn a_child_is_told_to_make_its_own_client_and_disturbs_nothing() {
     assert_eq!(status, 0, "the child's calls");
     // The parent goes on, and only its own frames arrive.
     let launched = launch(program, &[a], 1, &[]).expect("launched");
-    let frame = next!(service, Execute);
+    let frame = next!(service, Launch);
     assert_eq!(frame.arguments, [id]);
     service.send(salus_wire::Completed {
         done: vec![frame.operation],

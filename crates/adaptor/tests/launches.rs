@@ -1,4 +1,4 @@
-//! Programs and launches: order on the wire, donation, the window, how ends are told.
+//! Programs and launches: order on the wire, donation, the window, how completions are reported.
 #![expect(unsafe_code, reason = "plays the C caller")]
 
 mod play;
@@ -9,9 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use play::*;
 use salus_pjrt::sys::*;
-use salus_wire::{CompileFailed, Completed, Error};
+use salus_wire::{CompileFailed, Completed, Error, ErrorCode, OperationId};
 
-fn done(service: &Service, operations: &[u64]) {
+fn done(service: &Service, operations: &[OperationId]) {
     service.send(Completed {
         done: operations.to_vec(),
         failed: Vec::new(),
@@ -25,7 +25,7 @@ fn a_launch_is_one_frame_and_its_outputs_are_known_at_once() {
     let (a, a_id) = array(client, &mut service);
     let (b, b_id) = array(client, &mut service);
     let launched = launch(program, &[a, b], 3, &[]).expect("launched");
-    let frame = next!(service, Execute);
+    let frame = next!(service, Launch);
     assert_eq!(frame.program, id);
     assert_eq!(frame.arguments, [a_id, b_id]);
     assert!(frame.keep.is_empty());
@@ -36,9 +36,9 @@ fn a_launch_is_one_frame_and_its_outputs_are_known_at_once() {
     assert_eq!((dims.num_dims, unsafe { *dims.dims }), (1, 4));
     // Outputs are arguments before they exist.
     let second = launch(program, &[launched.outputs[0], b], 3, &[]).expect("launched");
-    let next = next!(service, Execute);
+    let next = next!(service, Launch);
     assert_eq!(next.arguments, [frame.first_output, b_id]);
-    assert!(next.first_output >= frame.first_output + 3);
+    assert!(next.first_output >= frame.first_output.plus(3));
     assert!(next.operation > frame.operation);
     assert!(!is_ready(launched.event));
     done(&service, &[frame.operation, next.operation]);
@@ -63,11 +63,8 @@ fn a_deferred_error_reaches_every_output_and_each_gets_its_own() {
     let (client, mut service) = Service::open(4, true);
     let (program, _) = compiled(client, &mut service, &signature(0, 2, 0));
     let launched = launch(program, &[], 2, &[]).expect("launched");
-    let operation = next!(service, Execute).operation;
-    let error = Error {
-        code: PJRT_Error_Code_RESOURCE_EXHAUSTED,
-        message: "no memory".into(),
-    };
+    let operation = next!(service, Launch).operation;
+    let error = Error::new(ErrorCode::ResourceExhausted, "no memory");
     service.send(Completed {
         done: Vec::new(),
         failed: vec![(operation, error)],
@@ -116,14 +113,14 @@ fn callbacks_outlive_their_event_and_may_destroy_it() {
     let (client, mut service) = Service::open(4, true);
     let (program, _) = compiled(client, &mut service, &signature(0, 1, 0));
     let launched = launch(program, &[], 1, &[]).expect("launched");
-    let operation = next!(service, Execute).operation;
+    let operation = next!(service, Launch).operation;
     // Destroyed right after the registration.
     let early = ready_event(launched.outputs[0]);
     let first = on_ready(early, false);
     destroy_event(early);
-    // Whoever waits for an output is told at once ...
+    // The end of an output that is waited for is reported at once ...
     assert_eq!(next!(service, Await).operation, operation);
-    // ... who only notes the end of a launch, with the next batch.
+    // ... the end of a launch that is only noted, with the next batch.
     let second = on_ready(launched.event, true);
     done(&service, &[operation]);
     assert_eq!(first.recv_timeout(DEADLINE), Ok(Ok(())));
@@ -131,6 +128,34 @@ fn callbacks_outlive_their_event_and_may_destroy_it() {
     // Registered too late to wait: it runs in the call, and destroys its event there.
     let late = on_ready(ready_event(launched.outputs[0]), true);
     assert_eq!(late.try_recv(), Ok(Ok(())));
+    destroy(launched.outputs[0]);
+    destroy_executable(program);
+    destroy_client(client);
+}
+
+unsafe extern "C-unwind" fn await_again(error: *mut PJRT_Error, argument: *mut c_void) {
+    // SAFETY: the test made it, for one callback.
+    let (event, to) = *unsafe { Box::from_raw(argument.cast::<(usize, Sender<_>)>()) };
+    let awaited = await_event(event as *mut PJRT_Event);
+    let _ = to.send(take_error(error).and(awaited));
+}
+
+#[test]
+fn a_callback_may_await_what_has_ended() {
+    let (client, mut service) = Service::open(4, true);
+    let (program, _) = compiled(client, &mut service, &signature(0, 1, 0));
+    let launched = launch(program, &[], 1, &[]).expect("launched");
+    let operation = next!(service, Launch).operation;
+    let (to, awaited) = channel::<Result<(), Failure>>();
+    let event = ready_event(launched.outputs[0]);
+    let mut register = args::<PJRT_Event_OnReady_Args>();
+    register.event = launched.event;
+    register.callback = Some(await_again);
+    register.user_arg = Box::into_raw(Box::new((event as usize, to))).cast();
+    call(api().PJRT_Event_OnReady, &mut register).expect("registered");
+    done(&service, &[operation]);
+    assert_eq!(awaited.recv_timeout(DEADLINE), Ok(Ok(())));
+    destroy_event(launched.event);
     destroy(launched.outputs[0]);
     destroy_executable(program);
     destroy_client(client);
@@ -151,14 +176,14 @@ fn a_full_window_blocks_until_a_place_is_given_back() {
             destroy_event(launched.event);
         }
     });
-    let first = next!(service, Execute).operation;
-    let second = next!(service, Execute).operation;
-    // The third one waits, and has the oldest told at once.
+    let first = next!(service, Launch).operation;
+    let second = next!(service, Launch).operation;
+    // The third one waits, and has the oldest reported at once.
     assert_eq!(next!(service, Await).operation, first);
     assert_eq!(launches.iter().take(2).count(), 2);
     assert!(launches.try_recv().is_err());
     done(&service, &[first]);
-    let third = next!(service, Execute).operation;
+    let third = next!(service, Launch).operation;
     assert!(third > second);
     launches.recv_timeout(DEADLINE).expect("it goes on");
     launching.join().expect("no panic");
@@ -176,7 +201,7 @@ fn a_lost_service_ends_a_wait_for_a_place() {
     let blocked = std::thread::spawn(move || {
         launch(program_address as *mut PJRT_LoadedExecutable, &[], 1, &[]).err()
     });
-    next!(service, Execute);
+    next!(service, Launch);
     next!(service, Await);
     drop(service);
     let (code, _) = blocked.join().expect("no panic").expect("an error");
@@ -203,11 +228,11 @@ fn donated_arguments_are_gone_when_the_launch_is_sent() {
     assert!(!is_deleted(a));
 
     let kept = launch(program, &[a, a], 1, &[0]).expect("not to be donated");
-    assert_eq!(next!(service, Execute).keep, [0]);
+    assert_eq!(next!(service, Launch).keep, [0]);
     assert!(!is_deleted(a));
 
     let taken = launch(program, &[a, b], 1, &[]).expect("launched");
-    assert!(next!(service, Execute).keep.is_empty());
+    assert!(next!(service, Launch).keep.is_empty());
     assert!(is_deleted(a) && !is_deleted(b));
 
     let (code, text) = launch(program, &[b, a], 1, &[]).err().expect("a is gone");
@@ -275,14 +300,14 @@ fn callers_of_other_versions_have_other_options() {
     let (a, _) = array(client, &mut service);
     let keep = [0i64];
     let mut outputs = Vec::new();
-    // torch_xla's options end after `context`, JAX's are longer than ours: what lies beyond is not
+    // torch_xla's options end after `context`, JAX's are longer than ours: what is beyond is not
     // read, which garbage there would show.
     for size in [80, 112, 144] {
         let mut memory = [u64::MAX; 32];
         memory[..10].copy_from_slice(&[size, 0, 0, 0, 0, 0, 0, keep.as_ptr() as u64, 1, 0]);
         let options = memory.as_mut_ptr().cast();
         let launched = launch_with(program, &[a], 1, options).expect("launched");
-        assert_eq!(next!(service, Execute).keep, [0]);
+        assert_eq!(next!(service, Launch).keep, [0]);
         assert!(!is_deleted(a));
         destroy_event(launched.event);
         outputs.extend(launched.outputs);
@@ -322,10 +347,7 @@ fn a_failed_compilation_is_the_services_own_error() {
     assert_eq!(request.options, b"options");
     service.send(CompileFailed {
         program: request.program,
-        error: Error {
-            code: PJRT_Error_Code_INVALID_ARGUMENT,
-            message: "line 1: nonsense".into(),
-        },
+        error: Error::new(ErrorCode::InvalidArgument, "line 1: nonsense"),
     });
     let failure = compiling.join().expect("no panic");
     let expected = (
@@ -368,10 +390,7 @@ fn a_serialized_program_is_its_source_and_others_are_refused() {
     assert_eq!(request.options, b"options");
     service.send(CompileFailed {
         program: request.program,
-        error: Error {
-            code: PJRT_Error_Code_INTERNAL,
-            message: "far enough".into(),
-        },
+        error: Error::new(ErrorCode::Internal, "far enough"),
     });
     assert_eq!(
         loading.join().expect("no panic").map(|e| e.1),

@@ -1,4 +1,4 @@
-//! A service that goes away in mid-run: errors at once, and local answers for ever.
+//! A service that goes away in mid-run: errors at once, and local answers forever.
 #![expect(unsafe_code, reason = "plays the C caller")]
 
 mod play;
@@ -15,8 +15,8 @@ fn everything_pending_ends_and_nothing_new_begins() {
     let read = read_into(launched.outputs[0], &mut [0.0; 4]).expect("a read");
     let address = client as usize;
     let compiling = std::thread::spawn(move || compile(address as *mut PJRT_Client, b"x").err());
-    next!(service, Execute);
-    next!(service, Fetch);
+    next!(service, Launch);
+    next!(service, ReadArray);
     next!(service, Compile);
     drop(service);
 

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use play::*;
 use salus_channel::blob;
 use salus_pjrt::sys::*;
-use salus_wire::{Error, Profile, Profiled, ProfiledLaunch, Wire};
+use salus_wire::{Error, ErrorCode, Profile, Profiled, ProfiledLaunch, Wire};
 
 fn functions() -> &'static PLUGIN_Profiler_Api {
     let mut next = api().extension_start;
@@ -63,7 +63,7 @@ impl Profiler {
         collect.profiler = self.0;
         collect.buffer = null_mut();
         let call = functions().collect_data.expect("filled");
-        // SAFETY: a live profiler; where the first call points to, it has so many bytes.
+        // SAFETY: a live profiler; where the first call points to, it has this many bytes.
         unsafe {
             assert!(call(&mut collect).is_null());
             let size = collect.buffer_size_in_bytes;
@@ -138,17 +138,14 @@ fn profiles_tell_what_ran_and_never_fail() {
     assert!(contains(&data, "/device:CUSTOM:salus:0 (cpu)"));
     assert!(contains(&data, "jit_step") && contains(&data, "lane 0"));
 
-    // A service that cannot tell: an empty profile, and the session goes on.
+    // A service that does not know: an empty profile, and the session goes on.
     profiler.start();
     let answering = std::thread::spawn(move || {
         let asked = next!(service, AskProfile);
         service.send(Profiled {
             request: asked.request,
             bytes: 0,
-            error: Some(Error {
-                code: PJRT_Error_Code_RESOURCE_EXHAUSTED,
-                message: "too often".into(),
-            }),
+            error: Some(Error::new(ErrorCode::ResourceExhausted, "too often")),
         });
         service
     });

@@ -13,7 +13,7 @@ use play::*;
 use rustix::process::Uid;
 use salus_pjrt::sys::*;
 
-/// Neither root nor whoever runs the test.
+/// Neither root nor the user who runs the test.
 const STRANGER: u32 = 54_321;
 
 /// A client of whichever service the library finds by itself.

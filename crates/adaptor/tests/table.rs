@@ -10,7 +10,7 @@ use salus_pjrt::sys::*;
 
 /// The table as machine words.
 fn words(count: usize) -> &'static [usize] {
-    // SAFETY: the table lies in at least 4 KiB of static memory.
+    // SAFETY: the table is in at least 4 KiB of static memory.
     unsafe { std::slice::from_raw_parts(pjrt_salus::GetPjrtApi().cast::<usize>(), count) }
 }
 
@@ -32,7 +32,7 @@ fn the_extensions_are_chained_and_have_zeros_behind() {
     let mut next = api().extension_start;
     let mut found = Vec::new();
     while !next.is_null() {
-        // SAFETY: each extension lies in at least 4 KiB of static memory.
+        // SAFETY: each extension is in at least 4 KiB of static memory.
         let (base, words) = unsafe {
             let words = std::slice::from_raw_parts(next.cast::<usize>(), 512);
             (*next, words)

@@ -8,7 +8,7 @@ mod play;
 
 use play::*;
 use salus_pjrt::sys::*;
-use salus_wire::{Fetched, Form};
+use salus_wire::{Form, ReadDone};
 
 /// Unset, what torch_xla was seen to pass, a stack address, and one field short.
 const SIZES: [usize; 5] = [0, 2, 0x7fff_dead_beef, usize::MAX, 24];
@@ -48,7 +48,7 @@ fn strided(strides: &[i64], size: usize) -> PJRT_Buffer_MemoryLayout {
     layout
 }
 
-/// An array of 2 x 3 with this layout on the device; the order that the service was told.
+/// An array of 2 x 3 with this layout on the device; the order that was sent to the service.
 fn upload(
     client: *mut PJRT_Client,
     service: &mut Service,
@@ -80,15 +80,15 @@ fn read(
     read.dst_size = size_of_val(&to);
     read.host_layout = layout;
     call(api().PJRT_Buffer_ToHostBuffer, &mut read).expect("a read");
-    let fetch = next!(service, Fetch);
-    service.write(&fetch.target, &bytes(&[1., 2., 3., 4., 5., 6.]));
-    service.send(Fetched {
-        request: fetch.request,
+    let request = next!(service, ReadArray);
+    service.write(&request.target, &bytes(&[1., 2., 3., 4., 5., 6.]));
+    service.send(ReadDone {
+        request: request.request,
         error: None,
     });
     await_event(read.event).expect("read");
     assert_eq!(to, [1., 2., 3., 4., 5., 6.]);
-    fetch.form
+    request.form
 }
 
 #[test]

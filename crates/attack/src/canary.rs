@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use salus_wire::Signature;
+use salus_harness::{Client, Loss, Service};
+use salus_wire::{ProgramId, Signature};
 
-use crate::service::Service;
-use crate::session::{Loss, Ran, Session};
+use crate::iteration::{self, Ran};
 
 /// A launch waits for those of others before it.
 const TIME: Duration = Duration::from_secs(60);
 const ELEMENTS: u64 = 512;
-/// Lies in the canary's arrays, and must never be seen in anybody else's.
+/// Is in the canary's arrays, and must never be seen in anybody else's.
 const MARK: u64 = 0x5ec2_e7a1_c0de_feed;
 const CODE: &str = "module @canary { func.func public @main(%a: tensor<512xui64>)
     -> (tensor<512xui64>, tensor<512xui64>, tensor<8xui64>) {
@@ -27,15 +27,15 @@ pub(crate) fn is_stolen(bytes: &[u8]) -> bool {
 }
 
 pub(crate) struct Canary {
-    session: Session,
-    program: u64,
+    session: Client,
+    program: ProgramId,
     signature: Signature,
     round: u64,
 }
 
 impl Canary {
     pub(crate) fn new(service: &Service) -> Result<Self, Loss> {
-        let mut session = Session::open(service.socket(), "canary")?;
+        let mut session = Client::open(service.socket(), "canary")?;
         match session.compile("mlir", CODE.as_bytes(), &[], TIME)? {
             Ok((program, signature)) => Ok(Self {
                 session,
@@ -65,10 +65,14 @@ impl Canary {
         let argument = bytes(&mut numbers.iter().copied());
         let sizes = right.each_ref().map(|one| one.len() as u64);
         let (program, signature) = (self.program, &self.signature);
-        match self
-            .session
-            .run_with(program, signature, &[argument], &sizes, TIME)?
-        {
+        match iteration::run_with(
+            &mut self.session,
+            program,
+            signature,
+            &[argument],
+            &sizes,
+            TIME,
+        )? {
             Ran::Well(results) => Ok(results == right),
             Ran::Failed(_) | Ran::NotFed => Ok(false),
         }

@@ -4,18 +4,19 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use salus_wire::{Execute, ToService, encode_frame};
+use salus_harness::{Client, Loss, Service};
+use salus_wire::{ArrayId, Launch, OperationId, ToService, encode_frame};
 
 use crate::Problem;
 use crate::canary::Canary;
-use crate::service::Service;
-use crate::session::{Loss, Session};
+use crate::iteration;
+use crate::setup::footprint;
 use crate::tally::Tally;
 
 const TIME: Duration = Duration::from_secs(60);
 /// Different programs: few enough that most are found loaded, as those of real jobs are.
 const PROGRAMS: u32 = 40;
-/// The canary is asked after so many sessions.
+/// The canary is asked after this many sessions.
 const CANARY_EVERY: u64 = 50;
 
 pub(crate) fn attack(service: &Service, seed: u64, seconds: u64) -> Result<Tally, Problem> {
@@ -26,7 +27,7 @@ pub(crate) fn attack(service: &Service, seed: u64, seconds: u64) -> Result<Tally
     for number in 0..PROGRAMS {
         one(service, &mut random, number, 1, false)?;
     }
-    tally.note("before", service.footprint()?);
+    tally.note("before", footprint(service)?);
     let restarts = service.restarts()?;
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut sessions = 0;
@@ -54,11 +55,11 @@ pub(crate) fn attack(service: &Service, seed: u64, seconds: u64) -> Result<Tally
     drop(canary);
     service.wait_until_idle()?;
     tally.add("deaths of the device host", service.restarts()? - restarts);
-    tally.note("after", service.footprint()?);
+    tally.note("after", footprint(service)?);
     Ok(tally)
 }
 
-/// One session with so many programs, each run once.
+/// One session with `programs` programs, each run once.
 fn one(
     service: &Service,
     random: &mut Rng,
@@ -66,7 +67,7 @@ fn one(
     programs: u32,
     cut: bool,
 ) -> Result<(), Loss> {
-    let mut session = Session::open(service.socket(), "churn")?;
+    let mut session = Client::open(service.socket(), "churn")?;
     for program in 0..programs {
         let code = format!(
             "module @churn {{ func.func public @main(%a: tensor<64x64xf32>) -> tensor<64x64xf32> {{
@@ -76,17 +77,17 @@ fn one(
         );
         let made = session.compile("mlir", code.as_bytes(), &[], TIME)?;
         let (id, signature) = made.map_err(|error| Loss::Refused(error.message))?;
-        session.run(id, &signature, None, TIME)?;
+        iteration::run(&mut session, id, &signature, None, TIME)?;
         if cut && program + 1 == programs {
             let mut bytes = Vec::new();
-            let launch = ToService::from(Execute {
-                operation: 999,
+            let launch = ToService::from(Launch {
+                operation: OperationId(999),
                 program: id,
-                first_output: 1000,
-                arguments: vec![1; random.usize(1..500)],
+                first_output: ArrayId(1000),
+                arguments: vec![ArrayId(1); random.usize(1..500)],
                 keep: vec![],
             });
-            encode_frame(&launch, 1, 0, &mut bytes);
+            encode_frame(&launch, 0, &mut bytes);
             bytes.truncate(random.usize(1..bytes.len()));
             let mut stream = session.stream();
             stream.write_all(&bytes)?;

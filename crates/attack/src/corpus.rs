@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use salus_harness::Service;
+
 use crate::Problem;
 use crate::runs::{Module, Runs};
-use crate::service::Service;
 use crate::tally::Tally;
 
 /// What each did is in its first line.
@@ -46,7 +47,7 @@ const HARMFUL: &[(&str, &str)] = &[
 pub(crate) fn attack(service: &Service) -> Result<Tally, Problem> {
     let mut runs = Runs::new(service, "corpus")?;
     for (name, code) in HARMFUL {
-        // With zeros and with numbers by chance.
+        // With zeros and with random numbers.
         for seed in 0..4 {
             runs.module(&Module {
                 origin: format!("corpus/{name}.mlir, seed {seed}"),

@@ -1,7 +1,7 @@
 //! `salus-attack`: hostile clients of a real service, and what becomes of the service and of others.
 //!
 //! Every attack starts a service of its own in a temporary directory, unless `--socket` names one,
-//! speaks the protocol of `wire` to it, and leaves nothing behind. All chance comes from `--seed`,
+//! speaks the protocol of `wire` to it, and leaves nothing behind. All randomness comes from `--seed`,
 //! so that whatever is found can be repeated. Exit status: 0 the service held, 1 it did not (what
 //! failed is printed with its seed), 2 the attack itself could not be made.
 //!
@@ -12,23 +12,22 @@ mod churn;
 mod corpus;
 mod frames;
 mod generated;
+mod iteration;
 mod options;
 mod programs;
-mod proto;
 mod runs;
 mod scribble;
-mod service;
-mod session;
+mod setup;
 mod siege;
 mod tally;
 mod tokens;
 
+use crate::setup::Setup;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use service::{Service, Setup};
 use tally::Tally;
 
 /// What goes wrong with an attack itself.
@@ -58,7 +57,7 @@ enum Output {
 
 #[derive(Args, Clone, Copy)]
 struct Amount {
-    /// Where chance begins
+    /// The seed of all random draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// How many are sent
@@ -72,7 +71,7 @@ enum Attack {
     Frames(Amount),
     /// Modules of the corpus with bytes and words changed, run if they compile
     Programs(Amount),
-    /// Valid modules made by chance: sorts, gathers, loops, collectives, custom calls, …
+    /// Random valid modules: sorts, gathers, loops, collectives, custom calls, …
     Generated {
         #[command(flatten)]
         amount: Amount,
@@ -150,7 +149,7 @@ fn main() -> ExitCode {
 }
 
 fn attack(cli: &Cli) -> Result<Tally, Problem> {
-    let start = || Service::start(&cli.setup);
+    let start = || cli.setup.start();
     match &cli.attack {
         Attack::Frames(amount) => frames::attack(&start()?, amount.seed, amount.count),
         Attack::Programs(amount) => programs::attack(&start()?, amount.seed, amount.count),

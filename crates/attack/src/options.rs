@@ -6,26 +6,27 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use salus_formats::proto::{Wire, Writer};
+use salus_harness::{Client, Service};
 
 use crate::Problem;
 use crate::canary::Canary;
 use crate::programs::change_bytes;
-use crate::proto;
-use crate::service::{Service, files_in};
-use crate::session::Session;
+use crate::setup::files_in;
+use crate::setup::footprint;
 use crate::tally::Tally;
 
 /// What JAX 0.10.2 sends.
-const JAX: &[u8] = include_bytes!("../corpus/jax_0.10.2_options.bin");
+const JAX: &[u8] = include_bytes!("../../formats/corpus/options/jax_0.10.2.bin");
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
 pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, Problem> {
     let mut tally = Tally::new("options");
-    tally.note("before", service.footprint()?);
+    tally.note("before", footprint(service)?);
     let bait = tempfile::Builder::new().prefix("salus-bait-").tempdir()?;
     let bait_path = bait.path().to_string_lossy().into_owned();
     let mut canary = Canary::new(service)?;
-    let mut session = Session::open(service.socket(), "options")?;
+    let mut session = Client::open(service.socket(), "options")?;
     for seed in seed..seed.saturating_add(count) {
         let mut random = Rng::with_seed(seed);
         let claim = mutated(&mut random, &bait_path);
@@ -48,7 +49,7 @@ pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, 
                 tally.count("session lost");
                 tally.finding(format!("options --seed {seed} --count 1: {loss}"));
                 service.wait_until_up()?;
-                session = Session::open(service.socket(), "options")?;
+                session = Client::open(service.socket(), "options")?;
             }
         }
         let files = files_in(bait.path());
@@ -73,7 +74,7 @@ pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, 
     }
     drop((canary, session));
     service.wait_until_idle()?;
-    tally.note("after", service.footprint()?);
+    tally.note("after", footprint(service)?);
     Ok(tally)
 }
 
@@ -113,47 +114,37 @@ pub(crate) fn mutated(random: &mut Rng, bait: &str) -> Vec<u8> {
         match random.u32(..5) {
             // executable_build_options { debug_options { … } }
             0 | 1 => {
-                let mut debug = Vec::new();
+                let mut debug = Writer::default();
                 for _ in 0..random.u32(1..4) {
                     match random.bool() {
                         true => {
                             let field = TEXTS[random.usize(..TEXTS.len())];
-                            proto::bytes(field, bait.as_bytes(), &mut debug);
+                            debug.field(field, Wire::Bytes(bait.as_bytes()));
                         }
-                        false => proto::number(
-                            random.u32(1..420),
-                            random.u64(..) >> random.u32(..64),
-                            &mut debug,
-                        ),
+                        false => debug.field(random.u32(1..420), number(random)),
                     }
                 }
-                let mut build = Vec::new();
-                proto::bytes(3, &debug, &mut build);
-                proto::bytes(3, &build, &mut out);
+                let build = message(3, Wire::Bytes(&debug.finish()));
+                out.extend(message(3, Wire::Bytes(&build)));
             }
             // env_option_overrides: name -> OptionOverrideProto
             2 => {
-                let mut value = Vec::new();
-                match random.bool() {
-                    true => proto::bytes(1, bait.as_bytes(), &mut value),
-                    false => proto::number(random.u32(1..5), random.u64(..4), &mut value),
-                }
-                let mut entry = Vec::new();
-                proto::bytes(1, NAMES[random.usize(..NAMES.len())].as_bytes(), &mut entry);
-                proto::bytes(2, &value, &mut entry);
-                proto::bytes(random.u32(7..10), &entry, &mut out);
+                let value = match random.bool() {
+                    true => message(1, Wire::Bytes(bait.as_bytes())),
+                    false => message(random.u32(1..5), Wire::Varint(random.u64(..4))),
+                };
+                let mut entry = Writer::default();
+                let name = NAMES[random.usize(..NAMES.len())];
+                entry.field(1, Wire::Bytes(name.as_bytes()));
+                entry.field(2, Wire::Bytes(&value));
+                out.extend(message(random.u32(7..10), Wire::Bytes(&entry.finish())));
             }
             // Numbers of the build: devices, replicas, partitions, flags.
             3 => {
-                let mut build = Vec::new();
-                proto::number(
-                    random.u32(1..30),
-                    random.u64(..) >> random.u32(..64),
-                    &mut build,
-                );
-                proto::bytes(3, &build, &mut out);
+                let build = message(random.u32(1..30), number(random));
+                out.extend(message(3, Wire::Bytes(&build)));
             }
-            _ => proto::number(random.u32(1..12), random.u64(..), &mut out),
+            _ => out.extend(message(random.u32(1..12), Wire::Varint(random.u64(..)))),
         }
     }
     if random.u32(..3) == 0 {
@@ -162,4 +153,16 @@ pub(crate) fn mutated(random: &mut Rng, bait: &str) -> Vec<u8> {
         }
     }
     out
+}
+
+/// A message of one field.
+fn message(field: u32, value: Wire<'_>) -> Vec<u8> {
+    let mut writer = Writer::default();
+    writer.field(field, value);
+    writer.finish()
+}
+
+/// A number of any length.
+fn number(random: &mut Rng) -> Wire<'static> {
+    Wire::Varint(random.u64(..) >> random.u32(..64))
 }

@@ -1,25 +1,43 @@
 //! Modules with bytes and words changed, as text and as bytecode.
 //!
 //! Half of them are bytecode that JAX made of small functions, half are modules of `generated`. What
-//! still compiles is run. Some of it may run long: then the service is told to end it.
+//! still compiles is run. Some of it may run long: then the service is asked to end it.
 
 use fastrand::Rng;
+use salus_harness::Service;
 
 use crate::Problem;
 use crate::generated;
 use crate::runs::{Module, Runs};
-use crate::service::Service;
 use crate::tally::Tally;
 
 /// Made by JAX 0.10.2 of functions that sort, scan, gather, convolve, factorize and draw.
 pub(crate) const BYTECODE: &[(&str, &[u8])] = &[
-    ("conv", include_bytes!("../corpus/bytecode/conv.mlirbc")),
-    ("gather", include_bytes!("../corpus/bytecode/gather.mlirbc")),
-    ("mlp", include_bytes!("../corpus/bytecode/mlp.mlirbc")),
-    ("qr", include_bytes!("../corpus/bytecode/qr.mlirbc")),
-    ("random", include_bytes!("../corpus/bytecode/random.mlirbc")),
-    ("scan", include_bytes!("../corpus/bytecode/scan.mlirbc")),
-    ("sort", include_bytes!("../corpus/bytecode/sort.mlirbc")),
+    (
+        "conv",
+        include_bytes!("../../formats/corpus/mlir/conv.mlirbc"),
+    ),
+    (
+        "gather",
+        include_bytes!("../../formats/corpus/mlir/gather.mlirbc"),
+    ),
+    (
+        "mlp",
+        include_bytes!("../../formats/corpus/mlir/mlp.mlirbc"),
+    ),
+    ("qr", include_bytes!("../../formats/corpus/mlir/qr.mlirbc")),
+    (
+        "random",
+        include_bytes!("../../formats/corpus/mlir/random.mlirbc"),
+    ),
+    (
+        "scan",
+        include_bytes!("../../formats/corpus/mlir/scan.mlirbc"),
+    ),
+    (
+        "sort",
+        include_bytes!("../../formats/corpus/mlir/sort.mlirbc"),
+    ),
 ];
 
 pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, Problem> {

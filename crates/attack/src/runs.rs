@@ -7,19 +7,20 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use salus_harness::{Client, Loss, Service};
 use salus_wire::{Change, Request};
 
 use crate::Problem;
 use crate::canary::{self, Canary};
-use crate::service::Service;
-use crate::session::{Loss, Ran, Session};
+use crate::iteration::{self, Ran};
+use crate::setup::footprint;
 use crate::tally::Tally;
 
 const COMPILE_TIME: Duration = Duration::from_secs(20);
 const RUN_TIME: Duration = Duration::from_secs(10);
-/// The canary is asked after so many modules.
+/// The canary is asked after this many modules.
 const CANARY_EVERY: u64 = 16;
-/// A session is kept for so many modules, so that both long and short ones are seen.
+/// A session is kept for this many modules, so that both long and short ones are seen.
 const SESSION_EVERY: u64 = 64;
 
 pub(crate) struct Module {
@@ -32,7 +33,7 @@ pub(crate) struct Module {
 
 pub(crate) struct Runs<'a> {
     service: &'a Service,
-    session: Option<Session>,
+    session: Option<Client>,
     canary: Option<Canary>,
     restarts: u64,
     done: u64,
@@ -49,7 +50,7 @@ enum Outcome {
 impl<'a> Runs<'a> {
     pub(crate) fn new(service: &'a Service, attack: &'static str) -> Result<Self, Problem> {
         let mut tally = Tally::new(attack);
-        tally.note("before", service.footprint()?);
+        tally.note("before", footprint(service)?);
         Ok(Self {
             service,
             session: None,
@@ -65,7 +66,7 @@ impl<'a> Runs<'a> {
         self.session = None;
         self.canary = None;
         self.service.wait_until_idle()?;
-        self.tally.note("after", self.service.footprint()?);
+        self.tally.note("after", footprint(self.service)?);
         Ok(self.tally)
     }
 
@@ -104,7 +105,7 @@ impl<'a> Runs<'a> {
     fn attempt(&mut self, module: &Module) -> Result<Outcome, Loss> {
         let session = match &mut self.session {
             Some(session) => session,
-            none => none.insert(Session::open(self.service.socket(), "hostile")?),
+            none => none.insert(Client::open(self.service.socket(), "hostile")?),
         };
         let made = session.compile("mlir", &module.code, &module.options, COMPILE_TIME)?;
         let (program, signature) = match made {
@@ -116,7 +117,7 @@ impl<'a> Runs<'a> {
         };
         let mut random = Rng::with_seed(module.seed);
         let random = random.bool().then_some(&mut random);
-        let ran = session.run(program, &signature, random, RUN_TIME)?;
+        let ran = iteration::run(session, program, &signature, random, RUN_TIME)?;
         session.drop_program(program);
         Ok(match ran {
             Ran::Well(results) => {
@@ -184,7 +185,7 @@ impl<'a> Runs<'a> {
 
     /// Lets the service end the session that is not done, if it holds up others.
     fn end_what_runs(&mut self) -> Result<(), Problem> {
-        let id = self.session.take().map(|session| session.id);
+        let id = self.session.take().map(|session| session.session());
         let sings = self.canary.as_mut().map(Canary::sings);
         if let Some(Ok(true)) = sings {
             return Ok(());
@@ -214,7 +215,7 @@ impl<'a> Runs<'a> {
         self.tally.count("canary lost");
         self.tally.finding(format!(
             "{origin}, or one of the {CANARY_EVERY} before: {what}\n{}",
-            self.service.log()
+            self.service.log_tail()
         ));
         let again = self.service.wait_until_up();
         self.session = None;

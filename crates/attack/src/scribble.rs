@@ -11,19 +11,18 @@ use std::time::{Duration, Instant};
 
 use fastrand::Rng;
 use salus_channel::{Mapping, Segment};
-use salus_wire::{Await, DropArrays, Execute, FromService, Region, Shape, Upload};
+use salus_harness::{Client, Loss, Service};
+use salus_wire::{DropArrays, ProgramId, Region, SegmentId, Shape};
 
 use crate::Problem;
 use crate::canary::Canary;
-use crate::service::Service;
-use crate::session::{Loss, Session};
 use crate::tally::Tally;
 
 const TIME: Duration = Duration::from_secs(60);
 const ELEMENTS: u64 = 1 << 16;
 const BYTES: u64 = 4 * ELEMENTS;
 const S32: u32 = 4;
-/// The canary is asked after so many launches.
+/// The canary is asked after this many launches.
 const CANARY_EVERY: u64 = 200;
 
 /// Of two arrays of whole numbers: what is worked on, and indices or what goes along with it.
@@ -102,7 +101,7 @@ pub(crate) fn attack(service: &Service, seed: u64, seconds: u64) -> Result<Tally
                 service.wait_until_up()?;
                 tally.finding(format!(
                     "scribble --seed {seed}: {name}, donated {donated}: {loss}\n{}",
-                    service.log()
+                    service.log_tail()
                 ));
                 break;
             }
@@ -127,7 +126,7 @@ pub(crate) fn launches(
     stop: &AtomicBool,
     tally: &mut Tally,
 ) -> Result<(), Loss> {
-    let mut session = Session::open(service.socket(), "scribble")?;
+    let mut session = Client::open(service.socket(), "scribble")?;
     let made = session.compile("mlir", code(body, donated).as_bytes(), &[], TIME)?;
     let (program, _) = made.map_err(|error| Loss::Refused(error.message))?;
     let (segment, memory) = session.segment(2 * BYTES)?;
@@ -169,52 +168,26 @@ fn scribble(memory: &Mapping, seed: u64, done: impl Fn() -> bool) {
     }
 }
 
-fn launch(session: &mut Session, program: u64, segment: u32) -> Result<(), Loss> {
-    let mut arguments = Vec::new();
-    for place in 0..2 {
-        let array = session.next_id();
-        arguments.push(array);
-        session.push(
-            Upload {
-                array,
-                shape: Shape {
-                    element_type: S32,
-                    dims: vec![ELEMENTS as i64],
-                    minor_to_major: None,
-                },
-                memory: 0,
-                data: Region {
-                    segment,
-                    offset: place * BYTES,
-                    length: BYTES,
-                },
-            },
-            None,
-        );
-    }
-    let operation = session.next_id();
-    let (first, second) = (session.next_id(), session.next_id());
-    session.push(
-        Execute {
-            operation,
-            program,
-            first_output: first,
-            arguments: arguments.clone(),
-            keep: vec![],
-        },
-        None,
-    );
-    session.push(Await { operation }, None);
-    arguments.extend([first, second]);
-    session.push(DropArrays { arrays: arguments }, None);
-    session.flush()?;
-    let deadline = Instant::now() + TIME;
-    loop {
-        if let FromService::Completed(completed) = session.receive(deadline)?.message
-            && (completed.done.contains(&operation)
-                || completed.failed.iter().any(|(id, _)| *id == operation))
-        {
-            return Ok(());
-        }
-    }
+fn launch(session: &mut Client, program: ProgramId, segment: SegmentId) -> Result<(), Loss> {
+    let shape = Shape {
+        element_type: S32,
+        dims: vec![ELEMENTS as i64],
+        minor_to_major: None,
+    };
+    let arguments = [0, 1].map(|place| {
+        let data = Region {
+            segment,
+            offset: place * BYTES,
+            length: BYTES,
+        };
+        session.upload(shape.clone(), data)
+    });
+    let (operation, first) = session.launch(program, &arguments, 2);
+    let [a, b] = arguments;
+    session.push(DropArrays {
+        arrays: vec![a, b, first, first.plus(1)],
+    });
+    // Whether it failed is not of interest: what it computed on is garbage.
+    session.wait_for(operation, Instant::now() + TIME)?;
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! What an attack came to: counts by outcome, and findings that must not be.
+//! The result of an attack: counts by outcome, and findings, which must not be.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -72,7 +72,7 @@ impl Tally {
         self.notes.push((name.into(), value.into()));
     }
 
-    /// Something that must not be. It is told at once, because an attack may take long.
+    /// Something that must not be. It is printed at once, because an attack may take long.
     pub(crate) fn finding(&mut self, text: String) {
         eprintln!("FOUND by {}: {text}", self.attack);
         self.findings.push(text);
@@ -161,7 +161,7 @@ fn in_a_line(fields: Option<&Map<String, Value>>) -> String {
     parts.join(", ")
 }
 
-/// Data goes to standard output; whoever closed it does not want it.
+/// Data goes to standard output; if it is closed, nobody wants it.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }

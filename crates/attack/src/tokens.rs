@@ -6,23 +6,23 @@
 use std::time::Duration;
 
 use fastrand::Rng;
+use salus_harness::{Client, Loss, Service};
 use salus_wire::Token;
 
 use crate::Problem;
 use crate::canary::Canary;
 use crate::options;
 use crate::programs::{self, change_bytes};
-use crate::service::Service;
-use crate::session::{Loss, Session};
+use crate::setup::footprint;
 use crate::tally::Tally;
 
 const COMPILE_TIME: Duration = Duration::from_secs(60);
 
 pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, Problem> {
     let mut tally = Tally::new("tokens");
-    tally.note("before", service.footprint()?);
+    tally.note("before", footprint(service)?);
     let mut canary = Canary::new(service)?;
-    let mut session = Session::open(service.socket(), "tokens")?;
+    let mut session = Client::open(service.socket(), "tokens")?;
     for seed in seed..seed.saturating_add(count) {
         let mut random = Rng::with_seed(seed);
         let (token, bytes, damaged) = token(&mut random);
@@ -62,7 +62,7 @@ pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, 
                 tally.count("session lost");
                 tally.finding(format!("tokens --seed {seed} --count 1: {loss}"));
                 service.wait_until_up()?;
-                session = Session::open(service.socket(), "tokens")?;
+                session = Client::open(service.socket(), "tokens")?;
             }
         }
     }
@@ -75,7 +75,7 @@ pub(crate) fn attack(service: &Service, seed: u64, count: u64) -> Result<Tally, 
     }
     drop((canary, session));
     service.wait_until_idle()?;
-    tally.note("after", service.footprint()?);
+    tally.note("after", footprint(service)?);
     Ok(tally)
 }
 

@@ -1,9 +1,10 @@
-//! Shared memory: memfds that cannot shrink, mapped for as long as somebody uses them.
+//! Shared memory: memfds that cannot shrink, mapped for as long as anything uses them.
 //!
 //! Promise: a segment made from another process's descriptor cannot fault here later, because it is
-//! refused unless it is sealed against shrinking and as long as announced.
-//! Not here: who may use which part of it. Contents are claims: another process may change them at
-//! any time, so they are copied before they are judged.
+//! refused unless it is sealed against shrinking and at least as long as announced.
+//! Not here: copies from and to it (`host_memory.rs`), and who may use which part of it. Its contents
+//! are untrusted: another process may change them at any time, so they are copied before they are
+//! judged.
 #![expect(unsafe_code, reason = "the one module that maps shared memory")]
 
 use std::fs::File;
@@ -14,6 +15,8 @@ use std::ptr::NonNull;
 
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::host_memory::{HostBytes, HostMemory};
 
 /// What `statfs` says of an ordinary memfd.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
@@ -121,38 +124,33 @@ impl Mapping {
         self.len == 0
     }
 
-    /// The address of a range that lies inside the segment.
+    /// All of it.
+    pub fn bytes(&self) -> HostBytes<'_> {
+        HostBytes::of(self)
+    }
+
+    /// The address of a range, if it is inside the segment.
     pub fn range(&self, offset: u64, length: u64) -> Option<*mut u8> {
-        let end = offset.checked_add(length)?;
-        if end > self.len as u64 {
-            return None;
-        }
-        // SAFETY: offset <= len, so the result is inside the mapping or one past its end.
-        Some(unsafe { self.address.as_ptr().add(offset as usize) })
+        Some(self.bytes().range(offset, length)?.as_ptr())
     }
 
     /// A copy of a range: what is judged must not change meanwhile.
     pub fn copy_out(&self, offset: u64, length: u64) -> Option<Vec<u8>> {
-        let from = self.range(offset, length)?;
-        let mut out = Vec::<u8>::with_capacity(length as usize);
-        // SAFETY: `length` bytes are mapped at `from` and reserved in `out`; a concurrent writer in
-        // another process can only make the copied bytes arbitrary, and any bytes are valid `u8`s.
-        unsafe {
-            std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), length as usize);
-            out.set_len(length as usize);
-        }
-        Some(out)
+        Some(self.bytes().range(offset, length)?.to_vec())
     }
 
     /// Copies `data` in; false if it does not fit.
     pub fn copy_in(&self, offset: u64, data: &[u8]) -> bool {
-        let Some(to) = self.range(offset, data.len() as u64) else {
-            return false;
-        };
-        // SAFETY: the range is mapped and writable, and `data` is not part of the mapping, because
-        // no reference into a segment is ever made.
-        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to, data.len()) };
-        true
+        let range = self.bytes().range(offset, data.len() as u64);
+        range.inspect(|range| range.write(data)).is_some()
+    }
+}
+
+// SAFETY: mapped in `Segment::map`, readable and writable, and sealed against shrinking; unmapped
+// when it is dropped. No reference to it is ever made.
+unsafe impl HostMemory for Mapping {
+    fn span(&self) -> NonNull<[u8]> {
+        NonNull::slice_from_raw_parts(self.address, self.len)
     }
 }
 

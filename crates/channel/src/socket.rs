@@ -14,7 +14,7 @@ use salus_wire::{DecodeError, Header, Message, decode_body, encode_frame, limits
 /// Descriptors that may come with one read; each of our frames carries at most one, and a reader
 /// never gets more than one frame's in a read.
 const DESCRIPTORS_A_READ: usize = 16;
-/// Descriptors that may wait for their frame before the sender is taken for broken.
+/// Descriptors that may wait for their frame before the sender counts as broken.
 const DESCRIPTORS_WAITING: usize = 64;
 /// What is read at once: a pipelined step is a few kB, so a read takes several.
 const READ_BYTES: usize = 64 << 10;
@@ -22,9 +22,8 @@ const READ_BYTES: usize = 64 << 10;
 /// A frame that arrived.
 #[derive(Debug)]
 pub struct Received<M> {
-    pub sequence: u64,
     pub message: M,
-    /// `None` also where one was announced and this process had no place for it any more.
+    /// `None` also where one was announced and this process had no descriptor left for it.
     pub descriptor: Option<OwnedFd>,
 }
 
@@ -118,7 +117,6 @@ impl Inbox {
         };
         self.start += end;
         Ok(Some(Received {
-            sequence: header.sequence,
             message,
             descriptor,
         }))
@@ -132,18 +130,15 @@ pub struct Outbox {
     written: usize,
     /// Position in `bytes` at which each descriptor must be sent.
     descriptors: VecDeque<(usize, OwnedFd)>,
-    sequence: u64,
 }
 
 impl Outbox {
-    pub fn push<M: Message>(&mut self, message: &M, descriptor: Option<OwnedFd>) -> u64 {
-        self.sequence += 1;
+    pub fn push<M: Message>(&mut self, message: &M, descriptor: Option<OwnedFd>) {
         let carries = u16::from(descriptor.is_some());
         if let Some(descriptor) = descriptor {
             self.descriptors.push_back((self.bytes.len(), descriptor));
         }
-        encode_frame(message, self.sequence, carries, &mut self.bytes);
-        self.sequence
+        encode_frame(message, carries, &mut self.bytes);
     }
 
     /// Bytes waiting to be written.

@@ -115,7 +115,7 @@ fn launch(arguments: &serve::Arguments, socket: &Path, log: File) -> io::Result<
         // The service outlives this directory, and one job's flags are not another's.
         .current_dir("/")
         .env_remove("XLA_FLAGS")
-        .env_remove("SALUS_NAME");
+        .env_remove(salus_wire::env::NAME);
     let status = command.status()?;
     if status.success() {
         Ok(reader)
@@ -141,11 +141,8 @@ fn read_line(from: &mut PipeReader, deadline: Instant) -> io::Result<Option<Stri
     let mut text = Vec::new();
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        match poll(&mut [PollFd::new(&*from, PollFlags::IN)], Some(&timeout)) {
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut [PollFd::new(&*from, PollFlags::IN)], timeout.as_ref()) {
             Ok(0) => return Ok(None),
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => continue,

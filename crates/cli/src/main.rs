@@ -5,31 +5,16 @@
 //!
 //! Not here: any door to the service that jobs do not have.
 
-mod ask;
+mod arguments;
 mod background;
-mod bench;
-mod doctor;
-mod job;
-mod library;
-mod output;
-mod policy;
-mod probe;
-mod ps;
-mod run;
-mod serve;
-mod sim;
-mod stop;
-mod trace;
-mod units;
+mod commands;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use salus_daemon::config::Problem;
-
-/// What a command comes to.
-type Outcome = Result<ExitCode, Problem>;
+use clap::{Args, Parser, Subcommand};
+use commands::{doctor, job, policy, ps, run, serve, sim, stop, trace};
+use salus_console::{Format, Outcome, ask, library, output};
 
 /// "No": nothing failed, but the answer is not the one hoped for.
 const NO: ExitCode = ExitCode::FAILURE;
@@ -69,7 +54,7 @@ enum Command {
     /// Show what would happen to some jobs under a policy, without a device
     Sim(sim::Arguments),
     /// Measure what Salus costs on this machine
-    Bench(bench::Arguments),
+    Bench(salus_bench::Arguments),
 
     /// A part of `salus serve`
     #[command(hide = true)]
@@ -85,7 +70,7 @@ enum Command {
     Become(run::child::Arguments),
     /// A part of `salus doctor`
     #[command(hide = true)]
-    ProbePlugin(probe::Arguments),
+    ProbePlugin(doctor::probe::Arguments),
     /// A part of `salus doctor`
     #[command(hide = true)]
     ProbeSandbox(doctor::sandbox::Arguments),
@@ -97,14 +82,6 @@ struct Where {
     /// The service's socket [default: SALUS_SOCKET, else this user's, else the system's]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-}
-
-/// How data is printed.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default)]
-enum Format {
-    #[default]
-    Table,
-    Json,
 }
 
 fn main() -> ExitCode {
@@ -130,12 +107,12 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::Stop(arguments) => stop::stop(&arguments),
         Command::Sim(arguments) => sim::sim(&arguments),
-        Command::Bench(arguments) => bench::bench(&arguments),
+        Command::Bench(arguments) => salus_bench::bench(&arguments),
         Command::DeviceHost => serve::device_host(),
         Command::Compiler => serve::compiler(),
         Command::Detach(arguments) => background::detach(&arguments),
         Command::Become(arguments) => run::child::become_command(&arguments),
-        Command::ProbePlugin(arguments) => probe::probe(&arguments),
+        Command::ProbePlugin(arguments) => doctor::probe::probe(&arguments),
         Command::ProbeSandbox(arguments) => doctor::sandbox::probe(&arguments),
     };
     outcome.unwrap_or_else(|problem| output::error(&problem))
@@ -149,6 +126,32 @@ mod tests {
     fn the_commands_are_well_formed() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    /// Clap looks at the type of a value when it is read: a parser of another type than its field
+    /// panics only then.
+    #[test]
+    fn every_value_is_read_as_what_it_is_declared() {
+        for line in [
+            "serve --socket s --device cpu --memory 1GiB --host-memory 2GiB --policy fair --lanes 2",
+            "run --name n --memory-max 1GiB --weight 2 --priority high --deadline 20ms -- true",
+            "run --iterations 10 -- true",
+            "run --expect 2h -- true",
+            "job 1 memory-max 1GiB",
+            "job 1 memory-max none",
+            "job 1 weight 3",
+            "job 1 priority low",
+            "job 1 deadline 5ms",
+            "policy set srtf",
+            "trace --last 10s",
+            "sim f.txt --policy las",
+            "bench overhead --pairs 8 --only step_1ms",
+        ] {
+            let words = std::iter::once("salus").chain(line.split(' '));
+            if let Err(e) = Cli::try_parse_from(words) {
+                panic!("salus {line}: {e}");
+            }
+        }
     }
 
     #[test]

@@ -4,60 +4,60 @@
 //! word on them, with a deadline.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
-use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::Signal;
+use salus_harness::{Keeper, LineReader, TempDir, Watch};
+use salus_wire::env;
 use serde_json::Value;
 
 mod trace;
 
 /// What takes longer hangs.
-const PATIENCE_SECONDS: i64 = 30;
+const PROMPT: Duration = Duration::from_secs(30);
 
 /// A user's surroundings, with nothing in them but a configuration.
 struct Home {
-    dir: PathBuf,
+    dir: TempDir,
 }
 
 impl Home {
     fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("salus-cli-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir(&dir).expect("the temporary directory can be written");
-        fs::write(dir.join("lib.so"), "").expect("written");
+        let keeper = Keeper::new(env!("CARGO_BIN_EXE_salus"));
+        let dir = TempDir::new(&keeper, "salus-cli-").expect("a directory can be made");
+        dir.file("lib.so", "").expect("written");
         let home = Self { dir };
         home.configure("schema_version = 1\n[device]\ndevice = \"scripted\"\n");
         home
     }
 
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
     fn configure(&self, text: &str) {
-        fs::write(self.dir.join("salus.toml"), text).expect("written");
+        self.dir.file("salus.toml", text).expect("written");
     }
 
     fn socket(&self) -> PathBuf {
-        self.dir.join("salus/salus.sock")
+        self.path("salus/salus.sock")
     }
 
     fn salus(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_salus"));
         command
             .args(arguments)
-            .env("XDG_RUNTIME_DIR", &self.dir)
-            .env("TMPDIR", &self.dir)
-            .env("SALUS_CONFIG", self.dir.join("salus.toml"))
-            .env("SALUS_CACHE_DIR", self.dir.join("cache"))
-            .env("SALUS_LIBRARY", self.dir.join("lib.so"))
-            .env_remove("SALUS_SOCKET")
-            .env_remove("SALUS_NAME")
-            .env_remove("SALUS_IDLE_SECONDS")
+            .env("XDG_RUNTIME_DIR", self.dir.path())
+            .env("TMPDIR", self.dir.path())
+            .env(env::CONFIG, self.path("salus.toml"))
+            .env(env::CACHE_DIR, self.path("cache"))
+            .env(env::LIBRARY, self.path("lib.so"))
+            .env_remove(env::SOCKET)
+            .env_remove(env::NAME)
+            .env_remove(env::IDLE_SECONDS)
             .env_remove("PYTHONPATH")
             .stdin(Stdio::null());
         command
@@ -77,7 +77,6 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         let _ = self.salus(&["stop"]).output();
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -98,22 +97,15 @@ impl Done {
     }
 }
 
-/// A process that can be waited for, though it is not our child.
-fn watch(pid: &Value) -> (Pid, OwnedFd) {
-    let number = i32::try_from(pid.as_i64().expect("it is a number")).expect("it is a pid");
-    let pid = Pid::from_raw(number).expect("it is a pid");
-    (pid, pidfd_open(pid, PidfdFlags::empty()).expect("it runs"))
+/// A process by its number in a report.
+fn watch(pid: &Value) -> Watch {
+    let pid = pid.as_u64().and_then(|pid| u32::try_from(pid).ok());
+    Watch::of(pid.expect("it is a pid")).expect("it runs")
 }
 
 #[track_caller]
-fn wait_for_end((_, process): &(Pid, OwnedFd)) {
-    let timeout = Timespec {
-        tv_sec: PATIENCE_SECONDS,
-        tv_nsec: 0,
-    };
-    let mut fds = [PollFd::new(process, PollFlags::IN)];
-    let ready = poll(&mut fds, Some(&timeout)).expect("it can be waited for");
-    assert_eq!(ready, 1, "it still runs");
+fn wait_for_end(process: &Watch) {
+    assert!(process.ended_within(PROMPT), "it still runs");
 }
 
 #[test]
@@ -135,7 +127,7 @@ fn a_typing_error_in_the_configuration_stops_the_start() {
     home.configure("schema_version = 1\n[device]\nlaens = 2\n");
     let done = home.run(&["serve"]);
     assert_eq!(done.code, 2);
-    let file = home.dir.join("salus.toml");
+    let file = home.path("salus.toml");
     assert_eq!(
         done.err,
         format!(
@@ -161,7 +153,7 @@ fn a_device_that_is_not_there_is_an_error_with_its_reason() {
 #[test]
 fn a_file_that_is_no_plugin_ends_the_service_and_is_named() {
     let home = Home::new();
-    let plugin = home.dir.join("lib.so");
+    let plugin = home.path("lib.so");
     let plugin = plugin.to_str().expect("it is text");
     let done = home.run(&["serve", "--device", plugin]);
     assert_eq!(done.code, 2, "{}", done.err);
@@ -178,7 +170,7 @@ fn run_starts_a_service_says_so_and_tells_the_command() {
     let done = home.run(&["run", "--", "sh", "-c", script]);
     assert_eq!(done.code, 7, "{}", done.err);
     let socket = home.socket();
-    let library = home.dir.join("lib.so");
+    let library = home.path("lib.so");
     assert_eq!(
         done.out,
         format!("{} sh salus,cpu {}\n", socket.display(), library.display())
@@ -250,7 +242,7 @@ fn a_run_ends_as_its_command_did_and_passes_signals_on() {
         "{}",
         done.err
     );
-    let left = fs::read_dir(home.dir.join("salus")).expect("a directory");
+    let left = fs::read_dir(home.path("salus")).expect("a directory");
     let left: Vec<_> = left.flatten().map(|e| e.file_name()).collect();
     assert!(
         left.iter()
@@ -268,12 +260,9 @@ fn a_run_that_is_killed_takes_its_command_along() {
         .stdout(Stdio::piped())
         .spawn()
         .expect("it can be started");
-    let mut line = String::new();
-    let out = run.stdout.take().expect("it is piped");
-    BufReader::new(out)
-        .read_line(&mut line)
-        .expect("it says its number");
-    let command = watch(&Value::from(line.trim().parse::<i64>().expect("a number")));
+    let mut lines = LineReader::new(run.stdout.take().expect("it is piped"));
+    let line = lines.next(PROMPT).expect("it prints its number");
+    let command = Watch::of(line.parse().expect("a number")).expect("it runs");
     run.kill().expect("it is ours");
     run.wait().expect("it ends");
     wait_for_end(&command);
@@ -282,7 +271,7 @@ fn a_run_that_is_killed_takes_its_command_along() {
 #[test]
 fn a_service_that_cannot_be_started_is_told_with_its_log() {
     let home = Home::new();
-    let plugin = home.dir.join("lib.so");
+    let plugin = home.path("lib.so");
     let text = format!("schema_version = 1\n[device]\ndevice = {plugin:?}\n");
     home.configure(&text);
     let done = home.run(&["run", "--", "true"]);
@@ -323,7 +312,7 @@ fn a_killed_service_leaves_no_process_and_nothing_that_the_next_trips_over() {
     let report = home.report();
     let service = watch(&report["service"]["pid"]);
     let host = watch(&report["service"]["device_host_pid"]);
-    kill_process(service.0, Signal::KILL).expect("it is ours");
+    service.signal(Signal::KILL).expect("it is ours");
     wait_for_end(&service);
     wait_for_end(&host);
     assert!(home.socket().exists(), "it had no time to tidy up");
@@ -340,7 +329,7 @@ fn a_signal_ends_the_service_in_order() {
     let report = home.report();
     let service = watch(&report["service"]["pid"]);
     let host = watch(&report["service"]["device_host_pid"]);
-    kill_process(service.0, Signal::TERM).expect("it is ours");
+    service.signal(Signal::TERM).expect("it is ours");
     wait_for_end(&service);
     wait_for_end(&host);
     assert!(!home.socket().exists());
@@ -351,7 +340,7 @@ fn a_device_host_that_is_killed_comes_back() {
     let home = Home::new();
     assert_eq!(home.run(&["serve", "--background"]).code, 0);
     let host = watch(&home.report()["service"]["device_host_pid"]);
-    kill_process(host.0, Signal::KILL).expect("it is ours");
+    host.signal(Signal::KILL).expect("it is ours");
     wait_for_end(&host);
     // `ps` is a round trip each time, so this is no busy waiting on a clock.
     let report = (0..10_000)
@@ -399,7 +388,7 @@ fn doctor_says_yes_or_no_and_what_to_do() {
     let good = home.run(&["doctor", "-o", "json"]);
     let json: Value = serde_json::from_str(&good.out).expect("it is JSON");
     assert_eq!((good.code, &json["ready"]), (0, &Value::Bool(true)));
-    fs::remove_file(home.dir.join("lib.so")).expect("it was there");
+    fs::remove_file(home.path("lib.so")).expect("it was there");
     let bad = home.run(&["doctor"]);
     assert_eq!(bad.code, 1);
     assert!(bad.out.contains("SALUS_LIBRARY names"), "{}", bad.out);
@@ -437,7 +426,7 @@ fn doctor_says_of_every_part_of_the_sandbox_whether_it_is_there() {
 #[test]
 fn a_socket_elsewhere_is_used_by_all_commands() {
     let home = Home::new();
-    let elsewhere = home.dir.join("else.sock");
+    let elsewhere = home.path("else.sock");
     let at = elsewhere.to_str().expect("it is text");
     assert_eq!(home.run(&["serve", "--background", "--socket", at]).code, 0);
     assert_eq!(home.run(&["ps"]).code, 1, "it is not at the usual place");

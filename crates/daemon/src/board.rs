@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Mutex};
 use std::{io, slice};
 
-use salus_channel::{Mapping, Segment};
+use salus_channel::{Mapping, Segment, lock};
 
 /// More launches than can be under way: two in each lane, those that call back, and loads.
 const PLACES: usize = 256;
@@ -84,7 +84,7 @@ impl Board {
     fn page(&self) -> &Page {
         let start = self.0.range(0, Self::BYTES).expect("it is as long as that");
         // SAFETY: mapped, as long as a page and aligned as the kernel maps; atomics of any value are
-        // valid, and zeros to begin with. Whoever else has it is another process of the service.
+        // valid, and zeros to begin with. Only processes of the service have it.
         unsafe { &slice::from_raw_parts(start.cast::<Page>(), 1)[0] }
     }
 
@@ -232,7 +232,7 @@ impl Writer {
     }
 
     pub(crate) fn begin(&self, lane: u64, session: u64, program: u64, name: &str) -> Taken {
-        let mut free = self.0.free.lock().expect("no panic under this lock");
+        let mut free = lock(&self.0.free);
         free.order += 1;
         let order = free.order;
         let found = free.places.pop();
@@ -266,7 +266,7 @@ impl Drop for Taken {
         };
         let shared = &self.writer.0;
         shared.board.page().places[place].order.store(0, Release);
-        let mut free = shared.free.lock().expect("no panic under this lock");
+        let mut free = lock(&shared.free);
         free.places.push(place);
     }
 }
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(board.running().len(), PLACES);
         drop(all);
         assert_eq!(board.running(), []);
-        assert_eq!(writer.0.free.lock().expect("no panic").places.len(), PLACES);
+        assert_eq!(lock(&writer.0.free).places.len(), PLACES);
     }
 
     #[test]

@@ -4,12 +4,11 @@
 //! person starts; it starts the others and outlives them.
 
 mod board;
-pub mod cache;
 pub mod compiler;
 pub mod config;
 pub mod device_host;
 pub mod log;
-mod opened;
+mod open_device;
 pub mod paths;
 pub mod sandbox;
 pub mod supervisor;

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use salus_units::utc;
 use salus_wire::limits;
 
 /// Something that an operator may want to know later.
@@ -39,7 +40,7 @@ fn line(level: &str, text: &str) {
     }
 }
 
-/// Lets so many lines a minute through: what others can cause must not fill a disk.
+/// Lets a number of lines a minute through: what jobs can cause must not fill a disk.
 #[derive(Debug)]
 pub(crate) struct Quota {
     most: u32,
@@ -112,40 +113,9 @@ pub(crate) fn tame_name(name: &str) -> String {
     tamed
 }
 
-/// `2025-11-16T00:31:05Z`; the civil date from days by the usual 400-year cycle.
-fn utc(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        second / 3_600,
-        second / 60 % 60,
-        second % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dates() {
-        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
-        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
-        assert_eq!(utc(1_763_253_065), "2025-11-16T00:31:05Z");
-    }
 
     #[test]
     fn lines_beyond_the_quota_are_left_out_until_a_minute_is_over() {

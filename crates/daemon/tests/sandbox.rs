@@ -15,7 +15,8 @@ use rustix::process::{Resource, getrlimit};
 use salus_daemon::config::{Config, HostSettings};
 use salus_daemon::paths::Places;
 use salus_daemon::sandbox::{self, GRAVE, Process, Strength};
-use salus_device::{Device, PjrtConfig, PjrtDevice, Source, discover, options};
+use salus_device::{Device, PjrtConfig, PjrtDevice, Source, discover};
+use salus_formats::options;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 use serde_json::{Value, json};
 
@@ -285,8 +286,12 @@ fn settings() -> HostSettings {
     });
     let lapack = discover::find_lapack(&plugin, &places).expect("SciPy is beside the plugin");
     let mut config = Config::defaults(&Places::of_this_process());
-    config.cache_dir = PathBuf::from(std::env::var_os(CACHE).expect("set by the test"));
-    config.host_settings(plugin, Some(lapack))
+    config.host.cache.directory = PathBuf::from(std::env::var_os(CACHE).expect("set by the test"));
+    config.host.device.lapack = Some(lapack);
+    HostSettings {
+        plugin,
+        ..config.host
+    }
 }
 
 fn device(settings: &HostSettings) -> PjrtDevice {
@@ -295,7 +300,7 @@ fn device(settings: &HostSettings) -> PjrtDevice {
         options: Vec::new(),
         capacity_bytes: None,
         lanes: 1,
-        lapack: settings.lapack.clone(),
+        lapack: settings.device.lapack.clone(),
     };
     PjrtDevice::open(&config).expect("the device opens in the box")
 }
@@ -324,11 +329,11 @@ fn load_and_keep(settings: &HostSettings) -> String {
     };
     let compiled = device.compile(&source).expect("it compiles");
     device.load(&compiled).expect("it is loaded in the box");
-    let lapack = settings.lapack.as_deref().expect("found above");
+    let lapack = settings.device.lapack.as_deref().expect("found above");
     salus_device::check_lapack(lapack).expect("LAPACK opens in the box");
     let (part, whole) = (
-        settings.cache_dir.join("a.part"),
-        settings.cache_dir.join("a"),
+        settings.cache.directory.join("a.part"),
+        settings.cache.directory.join("a"),
     );
     let mut file = fs::File::create(&part).expect("a file in the cache");
     file.write_all(b"kept").expect("written");
@@ -336,7 +341,9 @@ fn load_and_keep(settings: &HostSettings) -> String {
     assert_eq!(fs::read(&whole).expect("read"), b"kept");
     fs::remove_file(&whole).expect("removed");
     assert_eq!(
-        fs::read_dir(&settings.cache_dir).expect("listed").count(),
+        fs::read_dir(&settings.cache.directory)
+            .expect("listed")
+            .count(),
         0
     );
     "loaded, LAPACK, kept".into()

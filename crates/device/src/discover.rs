@@ -3,7 +3,7 @@
 //! Plugins come as wheels. A user says `cpu`, `cuda`, `rocm` or `tpu`, or a path; this module knows
 //! where each wheel puts its library, and where the `site-packages` directories are. LAPACK is the
 //! one in SciPy's wheel, which JAX itself calls and requires.
-//! Not here: opening anything.
+//! Not here: opening what is found.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -81,12 +81,12 @@ pub fn find_plugin(name_or_path: &str, site_packages: &[PathBuf]) -> Result<Path
     }
     Err(error(
         NOT_FOUND,
-        format!(
-            "the `{name_or_path}` plugin is not installed. Looked for it at{looked}\n\n\
-             hint: `{}` in the environment that Salus is in, or set SALUS_SITE_PACKAGES",
-            known.install
-        ),
-    ))
+        format!("the `{name_or_path}` plugin is not installed. Looked for it at{looked}"),
+    )
+    .hint(format!(
+        "`{}` in the environment that Salus is in, or set SALUS_SITE_PACKAGES",
+        known.install
+    )))
 }
 
 /// Where SciPy's wheels have it: since 1.13, and before.
@@ -112,11 +112,11 @@ pub fn find_lapack(plugin: &Path, site_packages: &[PathBuf]) -> Result<PathBuf, 
     }
     Err(error(
         NOT_FOUND,
-        format!(
-            "`jnp.linalg` needs LAPACK, and there is none. Looked for SciPy's at{looked}\n\n\
-             hint: `pip install scipy` in the environment that the plugin is in, or set `lapack` \
-             in the configuration"
-        ),
+        format!("`jnp.linalg` needs LAPACK, and there is none. Looked for SciPy's at{looked}"),
+    )
+    .hint(
+        "`pip install scipy` in the environment that the plugin is in, or set `lapack` in the \
+         configuration",
     ))
 }
 
@@ -144,11 +144,11 @@ fn resolve(directory: &Path, place: &str) -> Option<PathBuf> {
 
 /// Directories in which plugins may be, the most specific first.
 ///
-/// `SALUS_SITE_PACKAGES` says it outright. Else: the active virtual environment, the one that the
-/// running executable belongs to, a checkout's `.venv`, and if none of these exists, whatever the
+/// `SALUS_SITE_PACKAGES` lists them. Without it: the active virtual environment, the one that the
+/// running executable belongs to, a checkout's `.venv`, and if none of these exists, what the
 /// `python3` on the PATH uses.
 pub fn site_packages_candidates() -> Vec<PathBuf> {
-    if let Some(directories) = std::env::var_os("SALUS_SITE_PACKAGES") {
+    if let Some(directories) = std::env::var_os(salus_wire::env::SITE_PACKAGES) {
         return std::env::split_paths(&directories).collect();
     }
     let mut found = Vec::new();
@@ -247,7 +247,7 @@ mod tests {
 
     impl Drop for Scratch {
         fn drop(&mut self) {
-            // What is left behind in the temporary directory harms nobody.
+            // What is left in the temporary directory does no harm.
             let _ = std::fs::remove_dir_all(&self.0);
         }
     }
@@ -279,7 +279,7 @@ mod tests {
         let place = PathBuf::from("/nowhere/site-packages");
         let missing = find_plugin("cpu", &[place]).expect_err("it is not there");
         assert_eq!(
-            missing.message,
+            missing.to_string(),
             "the `cpu` plugin is not installed. Looked for it at\n  \
              /nowhere/site-packages/xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so\n\n\
              hint: `pip install xla-cpu-pjrt` in the environment that Salus is in, or set \
@@ -299,7 +299,7 @@ mod tests {
         let elsewhere = [scratch.0.join("b")];
         let missing = find_lapack(&plugin, &elsewhere).expect_err("there is none");
         for part in ["a/site-packages/scipy.libs", "b/scipy.libs", "pip install"] {
-            assert!(missing.message.contains(part), "{missing}");
+            assert!(missing.to_string().contains(part), "{missing}");
         }
         let old = scratch.file("b/scipy.libs/libopenblasp-r0-23e5df77.3.21.dev.so");
         scratch.file("b/scipy.libs/libgfortran-8f1e9814.so.5.0.0");

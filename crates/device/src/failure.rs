@@ -1,27 +1,24 @@
-//! Makes errors of this crate's own, and of the vendor's.
+//! Errors of this crate, and the vendor's errors as ours.
 
-use crate::targets::explained;
+use crate::plugin::targets::explained;
 use crate::{Error, Value};
+use salus_wire::ErrorCode;
 
-pub(crate) const INVALID_ARGUMENT: u32 = salus_pjrt::sys::PJRT_Error_Code_INVALID_ARGUMENT;
-pub(crate) const NOT_FOUND: u32 = salus_pjrt::sys::PJRT_Error_Code_NOT_FOUND;
-pub(crate) const UNIMPLEMENTED: u32 = salus_pjrt::sys::PJRT_Error_Code_UNIMPLEMENTED;
-pub(crate) const INTERNAL: u32 = salus_pjrt::sys::PJRT_Error_Code_INTERNAL;
-pub(crate) const RESOURCE_EXHAUSTED: u32 = salus_pjrt::sys::PJRT_Error_Code_RESOURCE_EXHAUSTED;
+pub(crate) use salus_wire::ErrorCode::{
+    Internal as INTERNAL, InvalidArgument as INVALID_ARGUMENT, NotFound as NOT_FOUND,
+    ResourceExhausted as RESOURCE_EXHAUSTED, Unimplemented as UNIMPLEMENTED,
+};
 
-pub(crate) fn error(code: u32, message: impl Into<String>) -> Error {
-    Error {
-        code,
-        message: message.into(),
-    }
+pub(crate) fn error(code: ErrorCode, message: impl Into<String>) -> Error {
+    Error::new(code, message)
 }
 
 /// The vendor's error as it is, or in words that help where we have some.
 pub(crate) fn vendor(error: salus_pjrt::Error) -> Error {
-    explained(Error {
-        code: error.code,
-        message: error.message,
-    })
+    explained(Error::new(
+        ErrorCode::from_number(error.code),
+        error.message,
+    ))
 }
 
 /// `None` where the vendor says that it lacks a function.

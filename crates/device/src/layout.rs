@@ -4,43 +4,16 @@ use crate::element::host_element_bytes;
 use crate::failure::{INVALID_ARGUMENT, error};
 use crate::{Error, Shape};
 
-/// Whether an order (minor to major) is the default one: the last dimension is the fastest.
-pub(crate) fn is_default(minor_to_major: &[i64]) -> bool {
-    minor_to_major
-        .iter()
-        .rev()
-        .enumerate()
-        .all(|(index, &dim)| index as i64 == dim)
-}
+pub(crate) use salus_formats::layout::{default, is_default, of, text};
 
-/// The default order for so many dimensions.
-pub(crate) fn default(rank: usize) -> Vec<i64> {
-    (0..rank as i64).rev().collect()
-}
-
-/// The order of an array.
-pub(crate) fn of(shape: &Shape) -> Vec<i64> {
-    match &shape.minor_to_major {
-        Some(order) => order.clone(),
-        None => default(shape.dims.len()),
-    }
-}
-
-/// An order as the Layouts extension writes it.
-pub(crate) fn text(shape: &Shape) -> String {
-    let order: Vec<String> = of(shape).iter().map(i64::to_string).collect();
-    format!("{{{}}}", order.join(","))
-}
-
-/// Copies an array's elements, as they are in host memory, from one order to another.
-///
-/// Both slices have the array's length.
-pub(crate) fn copy(
-    from: &[u8],
-    to: &mut [u8],
+/// Copies `len` bytes of an array's elements, as they are in host memory, from one order to another:
+/// calls `copy(from, to, bytes)` with offsets, once if both orders are the same.
+pub(crate) fn permute(
+    len: usize,
     shape: &Shape,
     from_order: &[i64],
     to_order: &[i64],
+    mut copy: impl FnMut(usize, usize, usize),
 ) -> Result<(), Error> {
     let size = host_element_bytes(shape.element_type).map_or(1, |size| size.max(1));
     let (from_strides, to_strides) = strides(shape, from_order, size)
@@ -52,14 +25,14 @@ pub(crate) fn copy(
             )
         })?;
     if from_order == to_order {
-        to.copy_from_slice(from);
+        copy(0, 0, len);
         return Ok(());
     }
     let mut index = vec![0usize; shape.dims.len()];
     let (mut source, mut target) = (0, 0);
-    for _ in 0..from.len() / size {
-        to[target..target + size].copy_from_slice(&from[source..source + size]);
-        // Counts up like an odometer, and moves both places along.
+    for _ in 0..len / size {
+        copy(source, target, size);
+        // Counts up like an odometer, and moves both offsets along.
         for dim in (0..index.len()).rev() {
             index[dim] += 1;
             source += from_strides[dim];
@@ -102,15 +75,20 @@ mod tests {
             dims: vec![2, 3],
             minor_to_major: None,
         };
+        let copy = |from: &[u8], to: &mut [u8], from_order: &[i64], to_order: &[i64]| {
+            permute(12, &shape, from_order, to_order, |source, target, len| {
+                to[target..target + len].copy_from_slice(&from[source..source + len]);
+            })
+        };
         let rows: Vec<u8> = (0..12).collect();
         let mut columns = vec![0; 12];
-        copy(&rows, &mut columns, &shape, &[1, 0], &[0, 1]).expect("permutations");
+        copy(&rows, &mut columns, &[1, 0], &[0, 1]).expect("permutations");
         assert_eq!(columns, [0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11]);
         let mut back = vec![0; 12];
-        copy(&columns, &mut back, &shape, &[0, 1], &[1, 0]).expect("permutations");
+        copy(&columns, &mut back, &[0, 1], &[1, 0]).expect("permutations");
         assert_eq!(back, rows);
         for order in [&[0][..], &[0, 0], &[0, 2], &[0, -1], &[0, 1, 2]] {
-            copy(&rows, &mut back, &shape, &[1, 0], order).expect_err("no permutation");
+            copy(&rows, &mut back, &[1, 0], order).expect_err("no permutation");
         }
     }
 }

@@ -11,33 +11,27 @@
 mod types;
 
 pub mod discover;
-pub mod element;
 pub mod machine;
-pub mod options;
-pub mod requirements;
 
 mod callbacks;
-mod describe;
 mod failure;
-mod hlo;
 mod layout;
 mod linalg;
-mod pjrt;
-mod proto;
+mod placement;
+mod plugin;
 mod scripted;
-mod signature;
-mod targets;
-mod transfer;
-mod vet;
 
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
-pub use element::{host_bytes, is_sub_byte, is_taken_for};
 pub use linalg::{check_lapack, linalg_targets};
-pub use pjrt::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
+pub use placement::Placement;
+pub use plugin::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
+pub use salus_formats::element::{self, host_bytes, is_sub_byte, is_taken_for};
 pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
 pub use types::*;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// Called once when work on the device ended, on a thread of the device. It must not block.
 pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
@@ -55,10 +49,14 @@ pub trait Device: Send + Sync + 'static {
     fn load(&self, compiled: &Compiled) -> Result<Self::Program, Error>;
 
     /// Wraps or copies host memory, whose elements are dense and row-major, whatever layout the
-    /// array gets; `host.release` is dropped when the device is done with it.
-    ///
-    /// Memory `m` of lane `l` has the number `l * description().memories.len() + m`.
-    fn upload(&self, host: HostMemory, shape: &Shape, memory: u32) -> Result<Self::Array, Error>;
+    /// array gets. Memory that is wrapped is the array: programs may overwrite it in place. `host`
+    /// is dropped when the device is done with it.
+    fn upload(
+        &self,
+        host: Box<dyn HostMemory>,
+        shape: &Shape,
+        placement: Placement,
+    ) -> Result<Self::Array, Error>;
 
     /// Starts `program`; outputs may be used as arguments at once, whatever their state.
     ///
@@ -92,20 +90,34 @@ pub trait Device: Send + Sync + 'static {
     /// Calls `done` when the array's value is there, at once if it is there already.
     fn on_ready(&self, array: &Self::Array, done: Done);
 
+    /// Whether the array's value is there now, and no failure.
+    fn is_ready(&self, array: &Self::Array) -> bool {
+        let is_ready = Arc::new(AtomicBool::new(false));
+        let set = Arc::clone(&is_ready);
+        let done = Box::new(move |result: Result<(), Error>| set.store(result.is_ok(), SeqCst));
+        self.on_ready(array, done);
+        is_ready.load(SeqCst)
+    }
+
     /// Copies a ready array's bytes as the device holds them into `target`, whose length is
     /// [`Device::array_bytes`], or as a host reads them ([`ReadForm::Host`]). Small arrays are
-    /// copied at once in the caller's thread, then `done` is called before this returns.
-    fn read(&self, array: &Self::Array, target: HostTarget, form: &ReadForm, done: Done);
+    /// copied at once in the caller's thread, then `done` is called before this returns. `target` is
+    /// dropped before `done` is called.
+    fn read(&self, array: &Self::Array, target: Box<dyn HostMemory>, form: &ReadForm, done: Done);
 
     /// Bytes that the array occupies on the device.
     fn array_bytes(&self, array: &Self::Array) -> u64;
 
-    /// What the device's allocator holds, where it tells.
+    /// What the device's allocator reports, if it does.
     fn memory_use(&self) -> Option<MemoryUse>;
 
-    /// Where a ready array lies, if the device's memory is this process's.
+    /// The address of a ready array, if the device's memory is this process's.
     fn host_address(&self, array: &Self::Array) -> Option<usize>;
 
-    /// A copy of the array in another of the device's memories.
-    fn copy_to_memory(&self, array: &Self::Array, memory: u32) -> Result<Self::Array, Error>;
+    /// A copy of the array in another of the device's lanes or memories.
+    fn copy_to_memory(
+        &self,
+        array: &Self::Array,
+        placement: Placement,
+    ) -> Result<Self::Array, Error>;
 }

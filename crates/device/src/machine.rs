@@ -1,24 +1,24 @@
-//! How much of the machine's memory there is to give away: what is free of it now, or of what the
-//! control groups that this process is in may take, whichever is less.
+//! How much of the machine's memory is available: what is free now, or what the control groups of
+//! this process may still use, whichever is less.
 
-/// What is free, or could be at once. `None` if the kernel does not say.
+/// Bytes that are free, or that the kernel could free at once. `None` if it does not say.
 pub fn available_bytes() -> Option<u64> {
     available(&|path| std::fs::read_to_string(path).ok())
 }
 
-/// What the machine has, in use or not. `None` if the kernel does not say.
+/// Bytes that the machine has, in use or not. `None` if the kernel does not say.
 pub fn total_bytes() -> Option<u64> {
     meminfo_bytes(&std::fs::read_to_string("/proc/meminfo").ok()?, "MemTotal:")
 }
 
-/// What of the free memory a device gets whose memory is the machine's own, where nobody says. The rest is for pages
-/// and for the machine: the jobs' own processes, the service, and whatever else runs there.
+/// The default share of the available memory for a device whose memory is the machine's own. The rest
+/// is for pages and for the machine: the jobs' processes, the service, and everything else there.
 pub(crate) fn device_bytes(available: u64) -> u64 {
     available / 4 * 3
 }
 
-/// What of it pages get where nobody says. Beside a device whose memory is the machine's own, an
-/// eighth is left over.
+/// The default share of the available memory for pages. Beside a device whose memory is the machine's
+/// own, an eighth is left over.
 pub fn page_bytes(available: u64, device_on_host: Option<u64>) -> u64 {
     let half = available / 2;
     match device_on_host {
@@ -50,10 +50,10 @@ fn meminfo_bytes(meminfo: &str, key: &str) -> Option<u64> {
 /// Where a kind of control groups is mounted, and what its files are called.
 struct Kind {
     root: &'static str,
-    /// The least of them holds.
+    /// The smallest of them applies.
     limits: &'static [&'static str],
     used: &'static str,
-    /// In `memory.stat`: pages of files that can be given up at once, which count as used.
+    /// In `memory.stat`: cached pages of files, which count as used but can be freed at once.
     cached: &'static str,
 }
 
@@ -72,7 +72,7 @@ const TWO: Kind = Kind {
 
 /// What is left in the group of this line of `/proc/self/cgroup`, and in each that it is part of:
 /// `4:memory:/docker/1f2e`, or `0::/user.slice` of version 2. In a container the groups outside are
-/// not seen, and its own may lie at the root.
+/// not seen, and its own may be at the root.
 fn left_in_groups(line: &str, read: &Read<'_>) -> Vec<u64> {
     let mut fields = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else {
@@ -97,7 +97,7 @@ fn left_in_groups(line: &str, read: &Read<'_>) -> Vec<u64> {
 fn left_in_group(kind: &Kind, directory: &str, read: &Read<'_>) -> Option<u64> {
     let text = |file: &str| read(&format!("{directory}/{file}"));
     let number = |file: &str| text(file)?.trim().parse::<u64>().ok();
-    // "max" is no number, and no limit.
+    // "max" is not a number: there is no limit.
     let limit = kind.limits.iter().filter_map(|file| number(file)).min()?;
     let used = number(kind.used)?;
     let stat = text("memory.stat").unwrap_or_default();
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn version_1_in_a_container_and_outside() {
         let lines = "9:name=systemd:/\n4:cpu,memory:/docker/1f2e\n1:cpu:/\n";
-        // The container's own group lies at the root; the path is that of the host.
+        // The container's own group is at the root; the path is that of the host.
         let container = [
             ("/proc/meminfo", MEMINFO),
             ("/proc/self/cgroup", lines),

@@ -1,6 +1,5 @@
 //! Programs that call back, on the real device: what reaches the job's functions, where they run, and
 //! whose memory it is.
-#![expect(unsafe_code, reason = "reads and fills the arrays of a call")]
 
 mod common;
 
@@ -10,14 +9,14 @@ use std::sync::{Arc, Mutex};
 
 use common::*;
 use salus_device::{
-    CallArray, Callbacks, Device, Error, HostMemory, Lent, PjrtArray, PjrtDevice, PjrtProgram,
-    Shape, Source, Style, options,
+    CallArray, Callbacks, Device, Error, HeapMemory, Lent, PjrtArray, PjrtDevice, PjrtProgram,
+    Shape, Source, Style,
 };
+use salus_formats::options;
 
 /// See `src/options/tests.rs`.
-const JAX: &[u8] = include_bytes!("data/jax_0.10.2_options.bin");
-const RESOURCE_EXHAUSTED: u32 = 8;
-const INTERNAL: u32 = 13;
+const JAX: &[u8] = include_bytes!("../../formats/corpus/options/jax_0.10.2.bin");
+use salus_wire::ErrorCode::{Internal as INTERNAL, ResourceExhausted as RESOURCE_EXHAUSTED};
 
 /// `f32[4] -> f32[4]`: twice what the callback returns.
 const TWICE: &str = "module @twice { func.func public @main(%a: tensor<4xf32>) -> tensor<4xf32> {
@@ -72,11 +71,7 @@ fn increment() -> Arc<dyn Callbacks> {
 }
 
 fn bytes(array: &CallArray<'_>) -> Vec<u8> {
-    if array.bytes == 0 {
-        return Vec::new();
-    }
-    // SAFETY: the array is the call's own.
-    unsafe { std::slice::from_raw_parts(array.data, array.bytes) }.to_vec()
+    array.bytes.to_vec()
 }
 
 fn numbers(array: &CallArray<'_>) -> Vec<f32> {
@@ -88,9 +83,7 @@ fn numbers(array: &CallArray<'_>) -> Vec<f32> {
 }
 
 fn put_bytes(array: &CallArray<'_>, bytes: &[u8]) {
-    assert_eq!(array.bytes, bytes.len());
-    // SAFETY: as above.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), array.data, bytes.len()) };
+    array.bytes.write(bytes);
 }
 
 fn put(array: &CallArray<'_>, numbers: &[f32]) {
@@ -205,10 +198,10 @@ fn an_error_passes_word_for_word() {
     let device = Pjrt.open(1);
     let twice = program(&device, TWICE);
     let array = upload_numbers(&device, &[4], |_| 1.0);
-    let raised = Error {
-        code: INTERNAL,
-        message: "Traceback:\n  File \"t.py\", line 3\nValueError: é {} %s".into(),
-    };
+    let raised = Error::new(
+        INTERNAL,
+        "Traceback:\n  File \"t.py\", line 3\nValueError: é {} %s",
+    );
     let raises = raised.clone();
     let fails = function(move |_, _, _| Err(raises.clone()));
     let failed = run(&device, &twice, &[&array], fails).err();
@@ -316,17 +309,17 @@ fn arrays_without_elements_and_calls_without_arrays() {
           return %b : tensor<0x4xf32> } }";
     let none = program(&device, code);
     let empty = shape(F32, &[0, 4]);
-    let nowhere = HostMemory {
-        address: std::ptr::null_mut(),
-        len: 0,
-        release: Box::new(()),
-    };
-    let array = Arc::new(device.upload(nowhere, &empty, 0).expect("nothing has room"));
+    let nowhere = Box::new(HeapMemory::zeroed(0));
+    let array = Arc::new(
+        device
+            .upload(nowhere, &empty, FIRST)
+            .expect("nothing has room"),
+    );
     let seen = Arc::new(Mutex::new(Vec::new()));
     let sees = Arc::clone(&seen);
     let callbacks = function(move |index, operands, results| {
         let call = (index, operands.len(), results.len());
-        assert!(operands.iter().all(|array| array.bytes == 0));
+        assert!(operands.iter().all(|array| array.bytes.is_empty()));
         sees.lock().expect("no panic").push(call);
         Ok(())
     });
@@ -347,18 +340,17 @@ fn tokens_order_calls_and_are_arguments_and_results() {
             : (!stablehlo.token, tensor<4xf32>) -> (!stablehlo.token, tensor<4xf32>)
           return %u, %b : !stablehlo.token, tensor<4xf32> } }";
     let ordered = program(&device, code);
-    let nothing = HostMemory {
-        address: std::ptr::null_mut(),
-        len: 0,
-        release: Box::new(()),
-    };
-    let token = device.upload(nothing, &shape(PRED, &[0]), 0);
+    let nothing = Box::new(HeapMemory::zeroed(0));
+    let token = device.upload(nothing, &shape(PRED, &[0]), FIRST);
     let mut token = Arc::new(token.expect("nothing has room"));
     let mut array = upload_numbers(&device, &[4], |_| 0.0);
     for step in 1..=3 {
         let callbacks = function(|_, operands, results| {
             assert_eq!((operands.len(), results.len()), (2, 2));
-            assert_eq!((operands[0].element_type, operands[0].bytes), (TOKEN, 0));
+            assert_eq!(
+                (operands[0].element_type, operands[0].bytes.len()),
+                (TOKEN, 0)
+            );
             let numbers = numbers(&operands[1]).into_iter();
             put(&results[1], &numbers.map(|x| x + 1.0).collect::<Vec<_>>());
             Ok(())
@@ -467,7 +459,7 @@ fn arguments_and_outputs_are_let_go() {
     let device = Pjrt.open(1);
     let twice = program(&device, TWICE);
     let (memory, gone) = host(&floats(&[4], |_| 1.0), true);
-    let array = device.upload(memory, &shape(F32, &[4]), 0);
+    let array = device.upload(memory, &shape(F32, &[4]), FIRST);
     let array = Arc::new(array.expect("there is room"));
     let alive = Arc::new(AtomicUsize::new(0));
     let lent = Lent {

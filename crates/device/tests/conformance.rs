@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 
 use common::*;
-use salus_device::{Device, ReadForm, Shape, Source, options};
+use salus_device::{Device, Placement, ReadForm, Shape, Source};
+use salus_formats::options;
 
 macro_rules! on_both {
     ($($test:ident,)*) => {
@@ -72,7 +73,7 @@ fn arrays_come_back_as_they_went<S: Subject>(subject: &S) {
     for (shape, bytes) in cases {
         for aligned in [true, false] {
             let (memory, _) = host(bytes, aligned);
-            let array = device.upload(memory, shape, 0).expect("there is room");
+            let array = device.upload(memory, shape, FIRST).expect("there is room");
             assert_eq!(
                 &read(&device, &array, shape),
                 bytes,
@@ -92,7 +93,7 @@ fn aligned_memory_is_wrapped_until_the_array_is_gone<S: Subject>(subject: &S) {
     let dims = [256];
     let (memory, gone) = host(&floats(&dims, |index| index as f32), true);
     let array = device
-        .upload(memory, &shape(F32, &dims), 0)
+        .upload(memory, &shape(F32, &dims), FIRST)
         .expect("there is room");
     assert!(gone.try_recv().is_err(), "the array uses the memory");
     drop(array);
@@ -104,7 +105,7 @@ fn other_memory_is_released_at_once<S: Subject>(subject: &S) {
     let bytes = floats(&[4, 4], |index| index as f32);
     let (unaligned, gone) = host(&bytes, false);
     let array = device
-        .upload(unaligned, &shape(F32, &[4, 4]), 0)
+        .upload(unaligned, &shape(F32, &[4, 4]), FIRST)
         .expect("there is room");
     assert!(gone.try_recv().is_ok(), "unaligned memory was copied");
     let transposed = Shape {
@@ -113,7 +114,7 @@ fn other_memory_is_released_at_once<S: Subject>(subject: &S) {
     };
     let (aligned, gone) = host(&bytes, true);
     let other = device
-        .upload(aligned, &transposed, 0)
+        .upload(aligned, &transposed, FIRST)
         .expect("there is room");
     assert!(gone.try_recv().is_ok(), "what is laid out anew was copied");
     assert_eq!(read(&device, &array, &shape(F32, &[4, 4])), bytes);
@@ -124,7 +125,7 @@ fn wrong_lengths_are_refused<S: Subject>(subject: &S) {
     let device = subject.open(1);
     let (memory, gone) = host(&[0; 12], true);
     let refused = device
-        .upload(memory, &shape(F32, &[4]), 0)
+        .upload(memory, &shape(F32, &[4]), FIRST)
         .err()
         .expect("12 are not 16");
     assert_eq!(refused.code, INVALID_ARGUMENT);
@@ -136,7 +137,7 @@ fn wrong_lengths_are_refused<S: Subject>(subject: &S) {
     let (memory, _) = host(&[0; 8], true);
     let huge = shape(F32, &[i64::MAX, i64::MAX]);
     assert!(
-        device.upload(memory, &huge, 0).is_err(),
+        device.upload(memory, &huge, FIRST).is_err(),
         "the product does not wrap"
     );
     let array = upload_f32(&device, &[4], |_| 0.0);
@@ -169,7 +170,9 @@ fn layouts_are_kept<S: Subject>(subject: &S) {
     let plain = upload(&device, &shape(F32, &[2, 3]), &rows);
     let read = try_read(&device, &plain, &host(&[0, 1]), 24).expect("it is there");
     assert_eq!(read, columns);
-    let copy = device.copy_to_memory(&array, 1).expect("there is room");
+    let copy = device
+        .copy_to_memory(&array, Placement { lane: 0, memory: 1 })
+        .expect("there is room");
     let read = try_read(&device, &copy, &host(&[1, 0]), 24).expect("it is there");
     assert_eq!(read, rows);
 }
@@ -226,7 +229,7 @@ fn donated_arrays_are_overwritten_in_place<S: Subject>(subject: &S) {
     let program = subject.program(&device, Sample::Step);
     let (memory, gone) = host(&floats(&[1024], |index| index as f32), true);
     let array = device
-        .upload(memory, &shape(F32, &[1024]), 0)
+        .upload(memory, &shape(F32, &[1024]), FIRST)
         .expect("there is room");
     let (mut outputs, ended) = launch(&device, &program, &[&array]);
     assert_eq!(wait(&ended), Ok(()));
@@ -345,19 +348,22 @@ fn copies_in_other_memories_are_equal<S: Subject>(subject: &S) {
     assert!(memories >= 2, "both devices have host memory");
     for memory in 0..memories {
         let copy = device
-            .copy_to_memory(&array, memory)
+            .copy_to_memory(&array, Placement { lane: 0, memory })
             .expect("there is room");
         assert_eq!(read(&device, &copy, &shape(F32, &[4, 4])), bytes);
         let (direct, _) = host(&bytes, true);
         let direct = device
-            .upload(direct, &shape(F32, &[4, 4]), memory)
+            .upload(direct, &shape(F32, &[4, 4]), Placement { lane: 0, memory })
             .expect("room");
         assert_eq!(read(&device, &direct, &shape(F32, &[4, 4])), bytes);
     }
-    assert!(
-        device.copy_to_memory(&array, memories).is_err(),
-        "there is no such memory"
-    );
+    for (lane, memory) in [(0, memories), (1, 0)] {
+        let nowhere = Placement { lane, memory };
+        assert!(
+            device.copy_to_memory(&array, nowhere).is_err(),
+            "{nowhere:?}"
+        );
+    }
 }
 
 fn lanes_have_their_own_arrays<S: Subject>(subject: &S) {
@@ -370,7 +376,7 @@ fn lanes_have_their_own_arrays<S: Subject>(subject: &S) {
     let refused = device.launch(&program, 1, &[&array], &[], never).err();
     assert_eq!(refused.expect("it is in lane 0").code, INVALID_ARGUMENT);
     // One loaded program serves all lanes; only the arrays move.
-    let elsewhere = device.description().memories.len() as u32;
+    let elsewhere = Placement { lane: 1, memory: 0 };
     let moved = device
         .copy_to_memory(&array, elsewhere)
         .expect("there is room");
@@ -454,10 +460,10 @@ fn tokens_are_arguments_and_results_and_hold_nothing<S: Subject>(subject: &S) {
         assert_eq!(nothing, Ok(Vec::new()), "{form:?}");
     }
     // The CPU plugin itself would abort the process at a copy.
-    let lane = device.description().memories.len() as u32;
+    let elsewhere = Placement { lane: 1, memory: 0 };
     let moved = [
-        device.copy_to_memory(token, lane),
-        device.copy_to_memory(&again[1], lane),
+        device.copy_to_memory(token, elsewhere),
+        device.copy_to_memory(&again[1], elsewhere),
     ];
     let moved = moved.map(|array| array.expect("a copy"));
     let (done, ended) = done();
@@ -468,7 +474,7 @@ fn tokens_are_arguments_and_results_and_hold_nothing<S: Subject>(subject: &S) {
     assert_eq!(device.array_bytes(&outputs[0]), 0);
     // Nobody but a program makes one.
     let (memory, _) = common::host(&[], true);
-    let refused = device.upload(memory, &shape(TOKEN, &[]), 0);
+    let refused = device.upload(memory, &shape(TOKEN, &[]), FIRST);
     assert_eq!(
         refused.err().map(|error| error.code),
         Some(INVALID_ARGUMENT)

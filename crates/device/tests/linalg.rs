@@ -4,7 +4,8 @@
 mod common;
 
 use common::*;
-use salus_device::{Device, Error, PjrtDevice, ReadForm, Source, linalg_targets, options};
+use salus_device::{Device, Error, PjrtDevice, ReadForm, Source, linalg_targets};
+use salus_formats::options;
 
 /// A program whose only operation is this custom call, with its operands as parameters.
 fn custom_call(target: &str, attributes: &str, operands: &[&str], results: &[&str]) -> String {

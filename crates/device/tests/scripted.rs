@@ -10,8 +10,7 @@ use salus_device::{
     Clock, Device, Error, ReadForm, ScriptedConfig, ScriptedDevice, ScriptedProgram, Source,
 };
 
-const INTERNAL: u32 = 13;
-const RESOURCE_EXHAUSTED: u32 = 8;
+use salus_wire::ErrorCode::{Internal as INTERNAL, ResourceExhausted as RESOURCE_EXHAUSTED};
 
 fn open(capacity_bytes: u64, clock: Clock) -> ScriptedDevice {
     ScriptedDevice::open(&ScriptedConfig {
@@ -99,7 +98,7 @@ fn memory_is_finite_and_comes_back() {
     assert_eq!(device.used_bytes(), 64);
     let (memory, _) = host(&[0; 64], true);
     let full = device
-        .upload(memory, &shape(F32, &[16]), 0)
+        .upload(memory, &shape(F32, &[16]), FIRST)
         .err()
         .expect("128 are not in 100");
     assert_eq!(full.code, RESOURCE_EXHAUSTED);

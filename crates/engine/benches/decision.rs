@@ -1,4 +1,4 @@
-//! What a decision costs: an iteration ends, somebody is started, and whoever was asks again.
+//! What a decision costs: an iteration ends, another is started, and its session asks again.
 //!
 //! Each row opens more sessions, which differ in all that the policies look at and are all ready all
 //! the time, so that the queues are as full as they get. There is room for all; what memory costs is
@@ -13,35 +13,31 @@
     reason = "it measures the engine from outside and says what it found"
 )]
 
+mod timing;
+
 use std::collections::VecDeque;
-use std::num::NonZeroU32;
-use std::time::Instant;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use salus_engine::{
-    Class, Decision, Demand, Duration, Engine, Event, Kind, Policy, Program, Room, SessionId, Time,
-    User, Weight, Wishes, Work,
+    Decision, Demand, Engine, Event, JobSettings, Kind, NonZeroDuration, Policy, Priority, Program,
+    Room, SessionId, Time, User, Weight, Work,
 };
+
+use timing::{median_ns, sizes};
 
 const LANES: u32 = 4;
 /// Many jobs run the same.
 const PROGRAMS: u64 = 40;
 /// Of a cycle: ran, ready.
 const EVENTS: u64 = 2;
-/// So many cycles are timed together, because reading the clock takes time as well.
+/// This many cycles are timed together, because reading the clock takes time as well.
 const BATCH: u64 = 100;
-const BATCHES: u64 = 400;
 /// What an event of the engine's time takes: iterations of a few µs, so that nobody grows old.
 const STEP_NS: u64 = 1_000;
 
 fn main() {
-    // Without `--bench` it is run as a test, which is over at once.
-    let bench = std::env::args().any(|arg| arg == "--bench");
-    let (sizes, batches) = if bench {
-        (&[10, 100, 1_000, 10_000, 100_000][..], BATCHES)
-    } else {
-        (&[10, 100][..], 2)
-    };
-    println!("ns per event, with {LANES} lanes and so many sessions");
+    let (sizes, batches) = sizes();
+    println!("ns per event, with {LANES} lanes, by number of sessions");
     print!("{:10}", "policy");
     for n in sizes {
         print!("  {n:>7}");
@@ -62,16 +58,7 @@ fn median_event_ns(policy: Policy, n: u64, batches: u64) -> f64 {
     for _ in 0..2 * n {
         world.cycle();
     }
-    let mut times: Vec<u128> = Vec::new();
-    for _ in 0..batches {
-        let start = Instant::now();
-        for _ in 0..BATCH {
-            world.cycle();
-        }
-        times.push(start.elapsed().as_nanos());
-    }
-    times.sort_unstable();
-    times[times.len() / 2] as f64 / (BATCH * EVENTS) as f64
+    median_ns(batches, BATCH, || world.cycle()) / EVENTS as f64
 }
 
 struct World {
@@ -97,15 +84,14 @@ impl World {
             world.tell(Event::Opened {
                 session: SessionId(id),
                 user: User(0),
-                memory_max: None,
-                wishes: wishes(id),
+                settings: settings(id),
             });
             world.ask(id);
         }
         world
     }
 
-    /// The oldest iteration ends and whoever is started asks again.
+    /// The oldest iteration ends, and the session that is started asks again.
     fn cycle(&mut self) {
         let id = self.running.pop_front().expect("some run");
         let session = SessionId(id);
@@ -123,7 +109,7 @@ impl World {
             },
             new_bytes: 0,
             argument_bytes: 0,
-            absent_bytes: 0,
+            paged_bytes: 0,
         };
         self.tell(Event::Ready {
             session: SessionId(id),
@@ -144,18 +130,18 @@ impl World {
 }
 
 /// All sorts.
-fn wishes(id: u64) -> Wishes {
+fn settings(id: u64) -> JobSettings {
     let weight = NonZeroU32::MIN.saturating_add(id as u32 % 5);
-    Wishes {
+    JobSettings {
         weight: Weight(weight),
-        class: [Class::High, Class::Normal, Class::Low][id as usize % 3],
-        latency: id
-            .is_multiple_of(7)
-            .then_some(Duration(1_000_000 * (1 + id % 100))),
+        priority: [Priority::High, Priority::Normal, Priority::Low][id as usize % 3],
+        deadline: NonZeroDuration::from_nanos(1_000_000 * (1 + id % 100))
+            .filter(|_| id.is_multiple_of(7)),
         work: match id % 4 {
-            0 => Some(Work::Iterations(1 + id % 10_000)),
-            1 => Some(Work::Time(Duration(1_000_000 * (1 + id % 10_000)))),
+            0 => NonZeroU64::new(1 + id % 10_000).map(Work::Iterations),
+            1 => NonZeroDuration::from_nanos(1_000_000 * (1 + id % 10_000)).map(Work::DeviceTime),
             _ => None,
         },
+        memory_max: None,
     }
 }

@@ -1,7 +1,7 @@
 //! What a reservation costs: an iteration becomes ready, starts, ends, and gives its output back.
 //!
 //! Each row opens more sessions, all of which hold something: a quarter is paged out, a quarter is
-//! quiet, half computes, each in its turn on 16 lanes. So the queues and the index of who may leave
+//! quiet, half computes, each in its turn on 16 lanes. So the queues and the eviction index
 //! are as full as they get. Three situations: there is room for all that is asked for; the oldest
 //! request waits for memory that nobody can give; and most of what waits does not fit, so that each
 //! event looks for something that does.
@@ -15,12 +15,15 @@
     reason = "it measures the engine from outside and says what it found"
 )]
 
+mod timing;
+
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use salus_engine::{
-    Decision, Demand, Engine, Event, Kind, Policy, Program, Room, SessionId, Time, Wishes,
+    Decision, Demand, Engine, Event, JobSettings, Kind, Policy, Program, Room, SessionId, Time,
 };
+
+use timing::{median_ns, sizes};
 
 const LANES: u64 = 16;
 const MIB: u64 = 1 << 20;
@@ -29,9 +32,8 @@ const SPARE: u64 = 32 * MIB;
 const OUTPUT: u64 = 4 << 10;
 /// Of a reservation: ready, ran, released.
 const EVENTS: u64 = 3;
-/// So many reservations are timed together, because reading the clock takes time as well.
+/// This many reservations are timed together, because reading the clock takes time as well.
 const BATCH: u64 = 50;
-const BATCHES: u64 = 400;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Situation {
@@ -41,13 +43,7 @@ enum Situation {
 }
 
 fn main() {
-    // Without `--bench` it is run as a test, which is over at once.
-    let bench = std::env::args().any(|arg| arg == "--bench");
-    let (sizes, batches) = if bench {
-        (&[10, 100, 1_000, 10_000, 100_000][..], BATCHES)
-    } else {
-        (&[10, 100][..], 2)
-    };
+    let (sizes, batches) = sizes();
     for (situation, title) in [
         (Situation::RoomForAll, "room for all"),
         (Situation::OldestWaits, "the oldest waits for memory"),
@@ -70,16 +66,7 @@ fn main() {
 fn median_event_ns(n: u64, situation: Situation, batches: u64) -> f64 {
     let mut world = World::new(n);
     world.prepare(n, situation);
-    let mut times: Vec<u128> = Vec::new();
-    for _ in 0..batches {
-        let start = Instant::now();
-        for _ in 0..BATCH {
-            world.reserve();
-        }
-        times.push(start.elapsed().as_nanos());
-    }
-    times.sort_unstable();
-    times[times.len() / 2] as f64 / (BATCH * EVENTS) as f64
+    median_ns(batches, BATCH, || world.reserve()) / EVENTS as f64
 }
 
 struct World {
@@ -103,7 +90,7 @@ impl World {
             now: Time(0),
             running: VecDeque::new(),
         };
-        // Keeps the spare room until all have come in: what runs does not leave.
+        // Keeps the spare room until all have uploaded: what runs is not evicted.
         world.open(n);
         world.launch(n, 0, SPARE, 0);
         for id in 0..n {
@@ -164,25 +151,24 @@ impl World {
         self.tell(Event::Opened {
             session: SessionId(id),
             user: salus_engine::User(0),
-            memory_max: None,
-            wishes: Wishes::default(),
+            settings: JobSettings::default(),
         });
     }
 
-    fn launch(&mut self, id: u64, absent_bytes: u64, new_bytes: u64, scratch_bytes: u64) {
+    fn launch(&mut self, id: u64, paged_bytes: u64, new_bytes: u64, scratch_bytes: u64) {
         let kind = Kind::Launch {
             scratch_bytes,
             program: Program(0),
         };
-        self.ask(id, kind, new_bytes, absent_bytes, absent_bytes);
+        self.ask(id, kind, new_bytes, paged_bytes, paged_bytes);
     }
 
-    fn ask(&mut self, id: u64, kind: Kind, new_bytes: u64, argument_bytes: u64, absent_bytes: u64) {
+    fn ask(&mut self, id: u64, kind: Kind, new_bytes: u64, argument_bytes: u64, paged_bytes: u64) {
         let demand = Demand {
             kind,
             new_bytes,
             argument_bytes,
-            absent_bytes,
+            paged_bytes,
         };
         self.tell(Event::Ready {
             session: SessionId(id),
@@ -204,7 +190,7 @@ impl World {
                 Decision::PageOut { session, bytes } => self.tell(Event::PagedOut {
                     session,
                     bytes,
-                    absent_bytes: 0,
+                    paged_bytes: 0,
                 }),
                 Decision::Refuse { session, why } => panic!("{session}: {why:?}"),
             }

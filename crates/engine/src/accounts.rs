@@ -1,15 +1,14 @@
-//! What each session has used, and where its time went.
+//! Accounts: what each session has used, and where its time went.
 //!
-//! At any moment a session is in one state, so the times in all of them add up to its age.
+//! At any moment a session is in one state, so the times in all states add up to its age.
+//! Not here: which state follows from what (`settle.rs`).
 
-use crate::SessionId;
-use crate::engine::Engine;
 use crate::time::{Duration, Time};
 
 /// What a session does, or waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// It asks for nothing: its own program works, or waits for something else.
+    /// It has no request: the job is running on its host.
     Host,
     /// A program of it is being compiled or loaded.
     Compile,
@@ -21,7 +20,7 @@ pub enum State {
     Turn,
     /// It waits for room on the device.
     Memory,
-    /// Its arrays leave the device while it could go on.
+    /// Its arrays are being paged out while its request waits.
     Paging,
     /// Its user has paused it.
     Paused,
@@ -70,7 +69,7 @@ pub struct Account {
     pub running: u32,
     state: State,
     since: Time,
-    /// In each state, but for the time since `since`.
+    /// Time in each state, without the time since `since`.
     times: [Duration; State::ALL.len()],
 }
 
@@ -117,42 +116,6 @@ impl Account {
             self.state = state;
             // Never back: the state's time would count twice.
             self.since = self.since.max(now);
-        }
-    }
-}
-
-impl Engine {
-    /// Notes what the session does from now on.
-    pub(crate) fn restate(&mut self, now: Time, id: SessionId) {
-        let session = self.session(id);
-        let lane = &self.lanes[session.lane.0 as usize];
-        let state = if self.works_for(id) {
-            match lane.is_at_work_for(id) {
-                true => State::Running,
-                false => State::Turn,
-            }
-        } else if let Some(request) = &session.request {
-            let lacks = || session.need(&self.lanes) > self.ledger.free_bytes();
-            if session.paused {
-                State::Paused
-            } else if session.leaving.is_some() {
-                State::Paging
-            } else if self.claim == Some(id) || request.demand.absent_bytes > 0 || lacks() {
-                State::Memory
-            } else {
-                State::Turn
-            }
-        } else if session.account.running > 0 {
-            State::Callback
-        } else if session.paused {
-            State::Paused
-        } else if session.compiling > 0 {
-            State::Compile
-        } else {
-            State::Host
-        };
-        if state != session.account.state() {
-            self.session_mut(id).account.enter(now, state);
         }
     }
 }

@@ -1,12 +1,14 @@
-//! Why a session waits.
+//! Why a session waits: what `salus explain` says.
 
-use crate::{Engine, Kind, SessionId, State};
+use crate::accounts::State;
+use crate::engine::Engine;
+use crate::event::{Kind, SessionId};
 
 /// What keeps a session from running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It asked for nothing: its own host works.
-    AtWork,
+    /// It has no request: the job is running on its host.
+    Idle,
     Running,
     /// Its iteration waits for a callback that its own process runs.
     Callback,
@@ -14,45 +16,46 @@ pub enum Why {
     Compiling,
     /// Its user has paused it.
     Paused,
-    /// Another has the device until it ends.
+    /// The policy serves another session alone until it ends.
     Exclusive {
         owner: Option<SessionId>,
     },
-    /// By the policy, others are before it: so many are handed to its lane, and one of them runs.
+    /// By the policy, others are before it: `ahead` are handed to its lane, and one of them runs.
     Turn {
         ahead: u32,
         runs: Option<SessionId>,
     },
-    /// It would run beside what runs now, and both would be slower.
-    Apart,
-    /// It needs more than is free; `first` is the one that is served before it, if it is not itself.
+    /// It would run side by side with what runs now, and slow both down.
+    Interference,
+    /// It needs more than is free; `holder` has the reservation, if another session has it.
     Memory {
         needs_bytes: u64,
         free_bytes: u64,
-        first: Option<SessionId>,
+        holder: Option<SessionId>,
     },
-    /// It has stayed its time, and goes on when somebody has left for the one that is served first.
-    GivesWay {
-        first: SessionId,
+    /// Its minimum residency is over, and it starts nothing until somebody was evicted for the
+    /// reservation's holder.
+    Reserved {
+        holder: SessionId,
     },
-    /// Its arrays leave the device for another session.
-    Leaving {
-        claimant: Option<SessionId>,
+    /// It is being evicted for the reservation's holder, or to change lanes.
+    Evicting {
+        holder: Option<SessionId>,
     },
 }
 
 impl Engine {
     pub fn why(&self, id: SessionId) -> Option<Why> {
         let session = self.sessions.get(id)?;
-        if session.is_leaving() {
-            let claimant = self.claim.filter(|other| *other != id);
-            return Some(Why::Leaving { claimant });
+        if session.evicting.is_some() {
+            let holder = self.memory.reservation().other_holder(id);
+            return Some(Why::Evicting { holder });
         }
         let Some(request) = &session.request else {
             return Some(match session.account.state() {
                 State::Paused => Why::Paused,
                 State::Compile => Why::Compiling,
-                State::Host => Why::AtWork,
+                State::Host => Why::Idle,
                 State::Callback => Why::Callback,
                 _ => Why::Running,
             });
@@ -63,27 +66,27 @@ impl Engine {
         if self.is_held(id, session) {
             return Some(Why::Exclusive { owner: self.owner });
         }
-        let (needs_bytes, free_bytes) = (self.need(id), self.ledger.free_bytes());
-        let first = self.claim.filter(|other| *other != id);
-        if needs_bytes > free_bytes || (first.is_some() && needs_bytes > 0) {
+        let (needs_bytes, free_bytes) = (self.need(id), self.memory.ledger().free_bytes());
+        let holder = self.memory.reservation().other_holder(id);
+        if needs_bytes > free_bytes || (holder.is_some() && needs_bytes > 0) {
             return Some(Why::Memory {
                 needs_bytes,
                 free_bytes,
-                first,
+                holder,
             });
         }
-        let lane = &self.lanes[session.lane.0 as usize];
+        let lane = self.queues.lane(session.lane);
         let calls_back = request.demand.calling().is_some();
-        let depth = self.depth(request.order.rank);
+        let depth = self.queues.depth(self.now, request.order.rank);
         if request.demand.kind != Kind::Array && !lane.lets_in(calls_back, depth) {
             return Some(Why::Turn {
                 ahead: lane.in_flight() as u32,
                 runs: lane.head(),
             });
         }
-        Some(match first {
-            Some(first) => Why::GivesWay { first },
-            None => Why::Apart,
+        Some(match holder {
+            Some(holder) => Why::Reserved { holder },
+            None => Why::Interference,
         })
     }
 }

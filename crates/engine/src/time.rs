@@ -2,6 +2,8 @@
 
 use std::ops::{Add, Sub};
 
+use salus_wire::NonZeroDuration;
+
 /// A point in time: nanoseconds since the engine's user began to count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Time(pub u64);
@@ -9,6 +11,12 @@ pub struct Time(pub u64);
 /// A length of time in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Duration(pub u64);
+
+impl From<NonZeroDuration> for Duration {
+    fn from(length: NonZeroDuration) -> Self {
+        Self(length.as_nanos())
+    }
+}
 
 impl Sub for Time {
     type Output = Duration;

@@ -5,14 +5,11 @@
 //! second step lacks. Whatever it accepts, the engine must accept and run, with as many lanes or as
 //! few as it has. The paper's own workloads are in `data/p100-workloads.csv`, each with its source.
 
-mod common;
+use std::collections::BTreeMap;
 
-use std::collections::{BTreeMap, VecDeque};
-
-use common::Random;
-use salus_engine::{
-    Decision, Demand, Engine, Event, Kind, Policy, Program, Room, SessionId, Time, Wishes,
-};
+use fastrand::Rng;
+use salus_engine::{Demand, Duration, Lane, Policy, Program, Room};
+use salus_sim::{Decided, Needs, Opening, Simulation, launch, upload};
 
 const CASES: u64 = 5_000;
 const MIB: f64 = 1_048_576.0;
@@ -81,14 +78,11 @@ fn size(lane: &BTreeMap<u64, Job>) -> u64 {
     lane.values().map(|job| job.ephemeral).max().unwrap_or(0)
 }
 
-/// The engine, and a device that runs what it starts. The only decision it may take is to start
-/// something, at once or later: all fits, so nobody has to leave and nothing is refused.
+/// The engine without host memory. The only decision it may take is to start something, at once or
+/// later: all fits, so nobody has to be paged out and nothing is refused.
 struct Ours {
-    engine: Engine,
-    now: u64,
-    asked: BTreeMap<u64, Demand>,
-    /// By lane, in the order in which they end.
-    running: BTreeMap<u32, VecDeque<u64>>,
+    simulation: Simulation,
+    lanes: u32,
     /// Iterations that each job has ended.
     ran: BTreeMap<u64, u64>,
 }
@@ -101,107 +95,90 @@ impl Ours {
             user_max: None,
         };
         Self {
-            engine: Engine::new(Policy::Fair, room, lanes, lanes),
-            now: 0,
-            asked: BTreeMap::new(),
-            running: BTreeMap::new(),
+            simulation: Simulation::new(Policy::Fair, room, lanes, lanes),
+            lanes,
             ran: BTreeMap::new(),
         }
     }
 
-    fn on(&mut self, event: Event) {
-        self.now += 1_000_000;
-        for decision in self.engine.on(Time(self.now), event) {
-            let Decision::Start { session, lane } = decision else {
-                panic!("{decision:?}, and all fits")
-            };
-            let demand = self.asked.remove(&session.0).expect("it asked");
-            if demand.kind != Kind::Array {
-                self.running.entry(lane.0).or_default().push_back(session.0);
-            }
+    /// A millisecond later.
+    fn tell(&mut self, tell: impl FnOnce(&mut Simulation) -> Vec<Decided>) {
+        let now = self.simulation.now() + Duration(1_000_000);
+        for decided in tell(self.simulation.at(now)) {
+            assert!(
+                matches!(decided, Decided::Start(_)),
+                "{decided:?}, and all fits"
+            );
         }
     }
 
-    fn open(&mut self, id: u64) {
+    /// Opens a session that holds the job's arrays.
+    fn open(&mut self, id: u64, job: Job) {
         self.ran.insert(id, 0);
-        self.on(Event::Opened {
-            session: SessionId(id),
-            user: salus_engine::User(0),
-            memory_max: None,
-            wishes: Wishes::default(),
-        });
+        self.tell(|simulation| simulation.open(id, Opening::default()));
+        self.ask(id, upload(job.persistent));
     }
 
-    fn ask(&mut self, id: u64, kind: Kind, new_bytes: u64, argument_bytes: u64) {
-        let demand = Demand {
-            kind,
-            new_bytes,
-            argument_bytes,
-            absent_bytes: 0,
-        };
-        self.asked.insert(id, demand);
-        self.on(Event::Ready {
-            session: SessionId(id),
-            demand,
-        });
-    }
-
-    fn upload(&mut self, id: u64, job: Job) {
-        self.ask(id, Kind::Array, job.persistent, 0);
+    fn ask(&mut self, id: u64, demand: Demand) {
+        self.tell(|simulation| simulation.ready(id, demand));
     }
 
     fn launch(&mut self, id: u64, job: Job) {
-        let scratch_bytes = job.ephemeral;
-        let kind = Kind::Launch {
-            scratch_bytes,
-            program: Program(0),
+        let needs = Needs {
+            arguments: job.persistent,
+            scratch: job.ephemeral,
+            ..Needs::default()
         };
-        self.ask(id, kind, 0, job.persistent);
+        self.ask(id, launch(Program(0), needs));
     }
 
-    /// The lane's first iteration ends; returns whose.
-    fn end_one(&mut self, lane: u32) -> Option<u64> {
-        let id = self.running.get_mut(&lane)?.pop_front()?;
+    fn waits(&self, id: u64) -> bool {
+        self.simulation.session(id).request.is_some()
+    }
+
+    fn anybody_waits(&self) -> bool {
+        let mut sessions = self.simulation.sessions();
+        sessions.any(|(_, session)| session.request.is_some())
+    }
+
+    /// The lane's first iteration ends.
+    fn end_one(&mut self, lane: u32) -> bool {
+        let Some(id) = self.simulation.first_in(Lane(lane)) else {
+            return false;
+        };
         *self.ran.get_mut(&id).expect("it is open") += 1;
-        self.on(Event::Ran {
-            calling: None,
-            session: SessionId(id),
-        });
-        Some(id)
+        self.tell(|simulation| simulation.ran(id));
+        true
     }
 
     fn end_all(&mut self) {
-        while self.running.values().any(|lane| !lane.is_empty()) {
-            for lane in 0..self.engine.lanes().count() as u32 {
-                self.end_one(lane);
-            }
-        }
+        // One of each lane in turn.
+        while (0..self.lanes).filter(|lane| self.end_one(*lane)).count() > 0 {}
     }
 
     fn close(&mut self, id: u64) {
         self.ran.remove(&id);
-        self.on(Event::Closed {
-            session: SessionId(id),
-        });
+        let session = self.simulation.session(id);
+        let resident_bytes = session.resident_bytes;
+        self.tell(|simulation| simulation.release(id, resident_bytes, 0));
+        self.tell(|simulation| simulation.close(id));
     }
 }
 
-impl Random {
-    /// Jobs of all sizes, small ones oftener, so that some sequences fill the device with many.
-    fn job(&mut self, capacity: u64) -> Job {
-        let (part, other) = (1 << self.below(6), 1 << self.below(6));
-        Job {
-            persistent: self.below(capacity / part + 1),
-            ephemeral: self.below(capacity / other + 1),
-        }
+/// Jobs of all sizes, small ones oftener, so that some sequences fill the device with many.
+fn draw_job(random: &mut Rng, capacity: u64) -> Job {
+    let (part, other) = (1 << random.u64(..6), 1 << random.u64(..6));
+    Job {
+        persistent: random.u64(..=capacity / part),
+        ephemeral: random.u64(..=capacity / other),
     }
 }
 
 /// Each case returns what the original's steps accepted: all three must be put to the test.
-fn for_each_case(case: impl Fn(&mut Random) -> [u64; 3] + std::panic::RefUnwindSafe) {
+fn for_each_case(case: impl Fn(&mut Rng) -> [u64; 3] + std::panic::RefUnwindSafe) {
     let mut accepted = [0; 3];
     for seed in 0..CASES {
-        let once = std::panic::catch_unwind(|| case(&mut Random::new(seed)));
+        let once = std::panic::catch_unwind(|| case(&mut Rng::with_seed(seed)));
         let steps = once.unwrap_or_else(|panic| {
             eprintln!("fails with seed {seed}");
             std::panic::resume_unwind(panic)
@@ -216,26 +193,25 @@ fn for_each_case(case: impl Fn(&mut Random) -> [u64; 3] + std::panic::RefUnwindS
 #[test]
 fn whatever_the_original_accepts_is_granted_at_once_and_runs() {
     for_each_case(|random| {
-        let capacity = 1 + random.below(1 << 34);
+        let capacity = 1 + random.u64(..1 << 34);
         let mut original = Original::new(capacity);
-        let mut ours = Ours::new(capacity, 1 + random.below(16) as u32);
+        let mut ours = Ours::new(capacity, 1 + random.u64(..16) as u32);
         let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
-        for id in 1..=5 + random.below(30) {
-            let job = random.job(capacity);
+        for id in 1..=5 + random.u64(..30) {
+            let job = draw_job(random, capacity);
             if original.accepts(id, job) {
                 jobs.insert(id, job);
-                ours.open(id);
-                ours.upload(id, job);
-                assert!(ours.asked.is_empty(), "{job:?} was not granted at once");
-            } else if random.below(4) == 0 {
-                let nth = random.below(jobs.len() as u64) as usize;
+                ours.open(id, job);
+                assert!(!ours.anybody_waits(), "{job:?} was not granted at once");
+            } else if random.u64(..4) == 0 {
+                let nth = random.u64(..jobs.len().max(1) as u64) as usize;
                 if let Some(id) = jobs.keys().nth(nth).copied() {
                     jobs.remove(&id);
                     original.forgets(id);
                     ours.close(id);
                 }
             }
-            if random.below(4) == 0 {
+            if random.u64(..4) == 0 {
                 round(&mut ours, &jobs);
             }
         }
@@ -251,7 +227,7 @@ fn round(ours: &mut Ours, jobs: &BTreeMap<u64, Job>) {
         ours.launch(id, job);
     }
     ours.end_all();
-    assert!(ours.asked.is_empty(), "some wait, and nothing runs");
+    assert!(!ours.anybody_waits(), "some wait, and nothing runs");
     for (id, ran) in &ours.ran {
         assert_eq!(*ran, before[id] + 1, "job {id}");
     }
@@ -260,30 +236,29 @@ fn round(ours: &mut Ours, jobs: &BTreeMap<u64, Job>) {
 #[test]
 fn whatever_the_original_accepts_is_served_also_while_others_run() {
     for_each_case(|random| {
-        let capacity = 1 + random.below(1 << 34);
+        let capacity = 1 + random.u64(..1 << 34);
         let mut original = Original::new(capacity);
-        let mut ours = Ours::new(capacity, 1 + random.below(16) as u32);
+        let mut ours = Ours::new(capacity, 1 + random.u64(..16) as u32);
         let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
-        for id in 1..=5 + random.below(30) {
-            let job = random.job(capacity);
+        for id in 1..=5 + random.u64(..30) {
+            let job = draw_job(random, capacity);
             if original.accepts(id, job) {
                 jobs.insert(id, job);
-                ours.open(id);
-                ours.upload(id, job);
+                ours.open(id, job);
             }
             // Some that have got what they asked for ask for more, and some iterations end.
             for (&id, &job) in &jobs {
-                if random.below(2) == 0 && !ours.asked.contains_key(&id) {
+                if random.u64(..2) == 0 && !ours.waits(id) {
                     ours.launch(id, job);
                 }
             }
-            for _ in 0..random.below(8) {
-                ours.end_one(random.below(16) as u32);
+            for _ in 0..random.u64(..8) {
+                ours.end_one(random.u64(..16) as u32);
             }
         }
         ours.end_all();
-        assert!(ours.asked.is_empty(), "some wait, and nothing runs");
-        let ledger = ours.engine.ledger();
+        assert!(!ours.anybody_waits(), "some wait, and nothing runs");
+        let ledger = ours.simulation.ledger();
         let held: u64 = jobs.values().map(|job| job.persistent).sum();
         assert_eq!(ledger.resident_bytes(), held);
         assert_eq!(ledger.scratch_bytes(), 0);
@@ -294,17 +269,16 @@ fn whatever_the_original_accepts_is_served_also_while_others_run() {
 #[test]
 fn whatever_the_original_accepts_runs_also_if_all_always_ask_again() {
     for_each_case(|random| {
-        let capacity = 1 + random.below(1 << 34);
+        let capacity = 1 + random.u64(..1 << 34);
         let mut original = Original::new(capacity);
-        let lanes = 1 + random.below(16) as u32;
+        let lanes = 1 + random.u64(..16) as u32;
         let mut ours = Ours::new(capacity, lanes);
         let mut jobs: BTreeMap<u64, Job> = BTreeMap::new();
-        for id in 1..=5 + random.below(10) {
-            let job = random.job(capacity);
+        for id in 1..=5 + random.u64(..10) {
+            let job = draw_job(random, capacity);
             if original.accepts(id, job) {
                 jobs.insert(id, job);
-                ours.open(id);
-                ours.upload(id, job);
+                ours.open(id, job);
             }
         }
         for (&id, &job) in &jobs {
@@ -316,7 +290,7 @@ fn whatever_the_original_accepts_runs_also_if_all_always_ask_again() {
                 ours.end_one(lane);
             }
             for (&id, &job) in &jobs {
-                if !ours.asked.contains_key(&id) {
+                if !ours.waits(id) {
                     ours.launch(id, job);
                 }
             }
@@ -376,9 +350,8 @@ fn the_papers_42_instances_run_on_one_device() {
         let jobs: BTreeMap<u64, Job> = (1..).zip(inference()).collect();
         assert_eq!(jobs.len(), 42);
         for (&id, &job) in &jobs {
-            ours.open(id);
-            ours.upload(id, job);
-            assert!(ours.asked.is_empty(), "job {id} was not granted at once");
+            ours.open(id, job);
+            assert!(!ours.anybody_waits(), "job {id} was not granted at once");
         }
         round(&mut ours, &jobs);
         round(&mut ours, &jobs);

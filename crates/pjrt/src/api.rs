@@ -94,7 +94,7 @@ impl Api {
         unsafe { (&raw const (*self.table()).struct_size).read() }
     }
 
-    /// Whether a slot at `offset` lies within the vendor's table.
+    /// Whether a slot at `offset` is within the vendor's table.
     pub(crate) fn reaches(self, offset: usize) -> bool {
         offset + size_of::<usize>() <= self.struct_size()
     }

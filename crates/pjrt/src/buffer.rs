@@ -19,7 +19,7 @@ unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
-/// How elements lie in memory, the fastest dimension first.
+/// The order of elements in memory, the fastest dimension first.
 #[derive(Debug, Clone, Copy)]
 pub struct HostLayout<'a> {
     pub minor_to_major: &'a [i64],
@@ -143,7 +143,7 @@ impl Buffer {
     /// Copies the elements to `dst` in `layout`, sub-byte types a byte each.
     ///
     /// # Safety
-    /// `size` bytes at `dst` are writable, and nobody else uses them, until the event.
+    /// `size` bytes at `dst` are writable, and nothing else uses them, until the event.
     pub unsafe fn to_host(
         &self,
         dst: *mut c_void,
@@ -167,7 +167,7 @@ impl Buffer {
     /// Copies bytes as the device holds them.
     ///
     /// # Safety
-    /// `size` bytes at `dst` are writable, and nobody else uses them, until the event.
+    /// `size` bytes at `dst` are writable, and nothing else uses them, until the event.
     pub unsafe fn copy_raw_to_host(&self, dst: *mut c_void, size: usize) -> Result<Event, Error> {
         let mut args = Padded::<PJRT_Buffer_CopyRawToHost_Args>::new();
         args.buffer = self.raw();
@@ -198,7 +198,7 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_Buffer_Destroy_Args>::new();
         args.buffer = self.raw();
-        // SAFETY: owned, and not used afterwards. An error has nobody to go to.
+        // SAFETY: owned, and not used afterwards. No caller could act on an error.
         let _ = unsafe { call!(self.client.api(), PJRT_Buffer_Destroy, &mut args) };
     }
 }

@@ -29,7 +29,7 @@ impl Drop for Owned {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_Client_Destroy_Args>::new();
         args.client = self.raw.as_ptr();
-        // SAFETY: owned, and everything made from it is gone. An error has nobody to go to.
+        // SAFETY: owned, and everything made from it is gone. No caller could act on an error.
         let _ = unsafe { call!(self.api, PJRT_Client_Destroy, &mut args) };
     }
 }
@@ -48,10 +48,10 @@ pub struct FromHost<'a> {
     pub data: *const c_void,
     pub element_type: PJRT_Buffer_Type,
     pub dims: &'a [i64],
-    /// Of the host's elements; dense and row-major if absent.
+    /// Strides of the host's elements; dense and row-major if `None`.
     pub byte_strides: Option<&'a [i64]>,
     pub semantics: Semantics,
-    /// On the device; the vendor's default if absent.
+    /// The layout on the device; the vendor's default if `None`.
     pub layout: Option<HostLayout<'a>>,
 }
 
@@ -158,7 +158,7 @@ impl Client {
 
     /// Loads what [`crate::Executable::serialize`] gave, with its own options or with others.
     ///
-    /// Loading is as good as running native code: only bytes of a trusted compiler.
+    /// Loading is equivalent to running native code: only bytes of a trusted compiler may be loaded.
     pub fn deserialize_and_load(
         &self,
         serialized: &[u8],
@@ -185,7 +185,7 @@ impl Client {
     ///
     /// # Safety
     /// The host memory that `host` describes is readable until the call returns
-    /// ([`Semantics::ImmutableOnlyDuringCall`]) or until the event; it does not change for so long,
+    /// ([`Semantics::ImmutableOnlyDuringCall`]) or until the event; it does not change until then,
     /// unless the semantics are [`Semantics::MutableZeroCopy`], which also make it writable by the
     /// vendor.
     pub unsafe fn buffer_from_host(

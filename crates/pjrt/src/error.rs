@@ -1,4 +1,4 @@
-//! What the vendor, or this crate in its place, says went wrong.
+//! Errors: the vendor's, and this crate's own in the same form.
 
 use crate::sys;
 

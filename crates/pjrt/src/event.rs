@@ -1,4 +1,4 @@
-//! Events: something that will have happened, perhaps with an error.
+//! Events: something that ends later, perhaps with an error.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -74,7 +74,7 @@ impl Drop for Event {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_Event_Destroy_Args>::new();
         args.event = self.raw.as_ptr();
-        // SAFETY: owned, and not used afterwards. An error has nobody to go to.
+        // SAFETY: owned, and not used afterwards. No caller could act on an error.
         let _ = unsafe { call!(self.api, PJRT_Event_Destroy, &mut args) };
     }
 }

@@ -153,7 +153,7 @@ impl Drop for Loaded {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_LoadedExecutable_Destroy_Args>::new();
         args.executable = self.raw.as_ptr();
-        // SAFETY: owned, and not used afterwards. An error has nobody to go to.
+        // SAFETY: owned, and not used afterwards. No caller could act on an error.
         let _ = unsafe { call!(self.client.api(), PJRT_LoadedExecutable_Destroy, &mut args) };
     }
 }
@@ -336,7 +336,7 @@ impl Drop for Executable {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_Executable_Destroy_Args>::new();
         args.executable = self.raw();
-        // SAFETY: owned, and not used afterwards. An error has nobody to go to.
+        // SAFETY: owned, and not used afterwards. No caller could act on an error.
         let _ = unsafe { call!(self.api(), PJRT_Executable_Destroy, &mut args) };
     }
 }

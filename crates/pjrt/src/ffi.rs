@@ -4,8 +4,8 @@
 //! its process. A handler sees the operands and results of the call in place ([`Call`]), its
 //! attributes, and the user data of the launch ([`ExecuteContext`]).
 //!
-//! Promise: no panic of a handler reaches the plugin; a handler that the plugin asks what it is
-//! answers that without running.
+//! Promise: no panic of a handler reaches the plugin; a handler that is asked for its version answers
+//! without running.
 //! Not here: what the handlers do.
 
 #![allow(non_upper_case_globals, reason = "patterns with the header's names")]
@@ -84,7 +84,7 @@ impl Ffi {
         args.platform_name = platform.as_ptr().cast();
         args.platform_name_size = platform.len();
         args.handler = handler as *mut c_void;
-        // SAFETY: the names live during the call, the handler for ever.
+        // SAFETY: the names live during the call, the handler forever.
         unsafe { call_ffi!(self, register_handler, &mut args) }
     }
 
@@ -152,7 +152,7 @@ impl Drop for ExecuteContext {
     fn drop(&mut self) {
         let mut args = Padded::<PJRT_ExecuteContext_Destroy_Args>::new();
         args.context = self.raw.as_ptr();
-        // SAFETY: owned, and the launch has ended. An error has nobody to go to.
+        // SAFETY: owned, and the launch has ended. No caller could act on an error.
         let _ = unsafe { call!(self.api, PJRT_ExecuteContext_Destroy, &mut args) };
     }
 }
@@ -163,7 +163,7 @@ pub struct Call<'a> {
     _frame: PhantomData<&'a XLA_FFI_CallFrame>,
 }
 
-/// An operand or a result where it lies.
+/// An operand or a result, in place.
 #[derive(Debug, Clone, Copy)]
 pub struct FfiBuffer<'a> {
     /// In the numbers of XLA's FFI.

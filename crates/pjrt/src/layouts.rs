@@ -65,7 +65,7 @@ impl Layouts {
     unsafe fn destroy(self, layout: *mut PJRT_Layouts_MemoryLayout) {
         let mut args = Padded::<PJRT_Layouts_MemoryLayout_Destroy_Args>::new();
         args.layout = layout;
-        // SAFETY: the caller's promise. An error has nobody to go to.
+        // SAFETY: the caller's promise. No caller could act on an error.
         let _ = unsafe { call_layouts!(self, PJRT_Layouts_MemoryLayout_Destroy, &mut args) };
     }
 }
@@ -86,7 +86,7 @@ impl Buffer {
 }
 
 impl Client {
-    /// The layout that an array of this type and these dimensions gets if nobody says otherwise.
+    /// The layout that an array of this type and these dimensions gets by default.
     pub fn default_layout_text(
         &self,
         element_type: PJRT_Buffer_Type,

@@ -87,7 +87,7 @@ impl Plugin {
         self.version
     }
 
-    /// What the plugin says of itself; none if it says nothing.
+    /// The plugin's attributes; empty if it has none.
     pub fn attributes(&self) -> Result<Vec<(String, Value)>, Error> {
         let mut args = Padded::<PJRT_Plugin_Attributes_Args>::new();
         // SAFETY: nothing but out-fields; the attributes live as long as the process.

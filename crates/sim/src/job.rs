@@ -1,27 +1,28 @@
-//! A made-up job as it runs: its own host, what it asked for, and where its arrays are.
+//! A simulated job as it runs: its own host, what it asked for, and when its arrays move.
 //!
 //! Like a real one it uploads its arrays, then launches iterations, at most `ahead` of which have
 //! not ended; its session asks the engine for one thing at a time, in order, and does nothing else
 //! while its arrays move.
 //!
-//! Not here: the clock and the engine (`world.rs`).
+//! Not here: the clock (`run.rs`), the engine and what the session holds (`simulation.rs`).
 
 use std::collections::VecDeque;
 
-use salus_engine::{Demand, Duration, Kind, Lane, Program, SessionId, Time, Wishes};
+use salus_engine::{Demand, Duration, JobSettings, Kind, Lane, Program, Time};
 
+use crate::output::report::Fate;
+use crate::output::timeline::Timeline;
 use crate::random::Random;
-use crate::report::Fate;
 use crate::scenario::{Job, Requests};
-use crate::timeline::Timeline;
+use crate::simulation::{Needs, launch, upload};
 
 #[derive(Debug)]
-pub(crate) struct Actor<'a> {
-    pub(crate) job: &'a Job,
+pub(crate) struct Actor {
+    pub(crate) job: Job,
     program: Program,
     /// While it is open.
-    pub(crate) session: Option<SessionId>,
-    pub(crate) wishes: Wishes,
+    pub(crate) session: Option<u64>,
+    pub(crate) settings: JobSettings,
     pub(crate) fate: Fate,
     pub(crate) closed_at: Option<Time>,
     /// It asks for nothing more, and closes when nothing of it runs or moves.
@@ -40,14 +41,13 @@ pub(crate) struct Actor<'a> {
     wanted_at: VecDeque<Time>,
 
     /// What the engine has not answered.
-    pub(crate) waits_for: Option<Kind>,
+    pub(crate) waits_for: Option<Demand>,
+    asked_at: Time,
     pub(crate) in_flight: u64,
     uploaded: bool,
-    pub(crate) resident_bytes: u64,
-    pub(crate) paged_bytes: u64,
     pub(crate) moves: Option<Move>,
-    /// Asked to leave while something else moved.
-    pub(crate) to_leave: Option<u64>,
+    /// Asked to page out while something else moved.
+    pub(crate) to_page_out: Option<u64>,
 
     each: Random,
     wait: Random,
@@ -63,26 +63,24 @@ pub(crate) struct Actor<'a> {
 pub(crate) enum Move {
     /// The arrays come to the device for the first time.
     Upload,
-    /// They come back for an iteration that was started in this lane.
+    /// They are paged in for an iteration that was started in this lane.
     In(Lane),
     Out {
         asked_bytes: u64,
     },
 }
 
-impl<'a> Actor<'a> {
-    pub(crate) fn new(job: &'a Job, index: usize) -> Self {
+impl Actor {
+    pub(crate) fn new(job: Job) -> Self {
         let requests = match job.requests {
             Requests::Always => 0,
             Requests::Every(span) => span.seed,
             Requests::Poisson { seed, .. } => seed,
         };
         Self {
-            job,
-            // No two jobs run the same program.
-            program: Program(index as u64),
+            program: Program(job.program),
             session: None,
-            wishes: job.wishes,
+            settings: job.settings,
             fate: Fate::Unfinished,
             closed_at: None,
             leaves: false,
@@ -94,15 +92,15 @@ impl<'a> Actor<'a> {
             next_request: job.from,
             wanted_at: VecDeque::new(),
             waits_for: None,
+            asked_at: Time(0),
             in_flight: 0,
             uploaded: job.memory_bytes == 0,
-            resident_bytes: 0,
-            paged_bytes: 0,
             moves: None,
-            to_leave: None,
+            to_page_out: None,
             each: Random::new(job.each.seed),
             wait: Random::new(job.wait.seed),
             requests: Random::new(requests),
+            job,
             timeline: Timeline::new(),
             worst_latency: Duration(0),
             late: 0,
@@ -140,53 +138,42 @@ impl<'a> Actor<'a> {
         self.next_request = wanted_at + pause;
     }
 
-    /// What its session asks the engine for now, if anything.
-    pub(crate) fn ask(&mut self) -> Option<Demand> {
+    /// What its session asks the engine for now, if anything. `paged_bytes` of its arrays are paged
+    /// out.
+    pub(crate) fn ask(&mut self, now: Time, paged_bytes: u64) -> Option<Demand> {
         let may = !self.leaves && self.waits_for.is_none() && self.moves.is_none();
         if !may || self.session.is_none() {
             return None;
         }
         let demand = if !self.uploaded {
-            Demand {
-                kind: Kind::Array,
-                new_bytes: self.job.memory_bytes,
-                argument_bytes: 0,
-                absent_bytes: 0,
-            }
+            upload(self.job.memory_bytes)
         } else if self.asked < self.launched {
             self.asked += 1;
-            Demand {
-                kind: Kind::Launch {
-                    scratch_bytes: self.job.scratch_bytes,
-                    program: self.program,
-                },
-                // Its outputs take the place of its arguments.
-                new_bytes: 0,
-                argument_bytes: self.job.memory_bytes,
-                absent_bytes: self.paged_bytes,
-            }
+            // Its outputs take the place of its arguments.
+            let needs = Needs {
+                arguments: self.job.memory_bytes,
+                paged: paged_bytes,
+                new: 0,
+                scratch: self.job.scratch_bytes,
+            };
+            launch(self.program, needs)
         } else {
             return None;
         };
-        self.waits_for = Some(demand.kind);
+        self.waits_for = Some(demand);
+        self.asked_at = now;
         Some(demand)
     }
 
-    /// The engine has said yes. Returns what must move first, and how many bytes.
+    /// The engine has started what it asked for. Returns what must move first, and how many bytes.
     pub(crate) fn start(&mut self, lane: Lane) -> Option<(Move, u64)> {
-        let kind = self.waits_for.take();
-        match kind.expect("only who asked is started") {
-            Kind::Array => {
-                self.resident_bytes = self.job.memory_bytes;
-                Some((Move::Upload, self.resident_bytes))
-            }
-            Kind::Launch { .. } | Kind::CallsBack { .. } => {
-                self.in_flight += 1;
-                let absent = std::mem::take(&mut self.paged_bytes);
-                self.resident_bytes += absent;
-                (absent > 0).then_some((Move::In(lane), absent))
-            }
+        let demand = self.waits_for.take().expect("only who asked is started");
+        if demand.kind == Kind::Array {
+            return Some((Move::Upload, self.job.memory_bytes));
         }
+        self.in_flight += 1;
+        let paged_bytes = demand.paged_bytes;
+        (paged_bytes > 0).then_some((Move::In(lane), paged_bytes))
     }
 
     pub(crate) fn is_uploaded(&mut self) {
@@ -198,12 +185,25 @@ impl<'a> Actor<'a> {
         self.each.within(self.job.each)
     }
 
-    /// So many of the bytes that the waiting iteration needs are not on the device.
-    pub(crate) fn absent_bytes(&self) -> u64 {
-        match self.waits_for {
-            Some(Kind::Array) | None => 0,
-            Some(_) => self.paged_bytes,
+    /// Its arrays were paged out. Returns how many bytes of them the waiting iteration needs.
+    pub(crate) fn paged_out(&mut self, paged_bytes: u64) -> u64 {
+        match &mut self.waits_for {
+            Some(demand) if demand.kind != Kind::Array => {
+                demand.paged_bytes = paged_bytes;
+                paged_bytes
+            }
+            _ => 0,
         }
+    }
+
+    /// When what was started last was asked for.
+    pub(crate) fn asked_at(&self) -> Time {
+        self.asked_at
+    }
+
+    /// Since when it waits for the engine's answer.
+    pub(crate) fn waits_since(&self) -> Option<Time> {
+        self.waits_for.map(|_| self.asked_at)
     }
 
     pub(crate) fn ran(&mut self, now: Time) {
@@ -212,7 +212,8 @@ impl<'a> Actor<'a> {
         let wanted_at = self.wanted_at.pop_front();
         let latency = now - wanted_at.expect("what ran was launched");
         self.worst_latency = self.worst_latency.max(latency);
-        let is_late = self.wishes.latency.is_some_and(|target| latency > target);
+        let deadline = self.settings.deadline.map(Duration::from);
+        let is_late = deadline.is_some_and(|deadline| latency > deadline);
         self.late += u64::from(is_late);
         if self.ended == self.job.iterations {
             self.leaves = true;
@@ -220,9 +221,13 @@ impl<'a> Actor<'a> {
         }
     }
 
+    pub(crate) fn has_finished(&self) -> bool {
+        matches!(self.fate, Fate::Finished(_))
+    }
+
     /// Whether its session can be closed.
     pub(crate) fn is_done(&self) -> bool {
-        let idle = self.in_flight == 0 && self.moves.is_none() && self.to_leave.is_none();
+        let idle = self.in_flight == 0 && self.moves.is_none() && self.to_page_out.is_none();
         self.leaves && idle && self.session.is_some()
     }
 }

@@ -1,34 +1,40 @@
-//! What would happen: the production engine under virtual time, with made-up jobs on a made-up
+//! What would happen: the production engine under virtual time, with simulated jobs on a simulated
 //! device.
 //!
-//! A scenario is a text (`scenario.rs`, docs/simulation.md). Its jobs open sessions, ask for memory
-//! and turns and run what the engine starts, as real ones do through the device host; only nothing
-//! is computed and nobody waits. What comes out is a picture of who ran when, and the numbers.
+//! [`Simulation`] is the engine with a clock and a record of its sessions; its user plays the jobs
+//! and the device, and it checks after every event what must always hold. The engine's own tests are
+//! written with it. [`Scenario`] is a text (docs/simulation.md) whose jobs act by themselves: they
+//! open sessions, ask for memory and turns and run what the engine starts, as real ones do through
+//! the device host; only nothing is computed and nobody waits. [`Run`] is one run of it, from which
+//! comes a picture of what ran when, and the numbers.
 //!
 //! Promise: equal scenarios give equal reports, to the byte; a scenario that cannot be read is an
 //! error that names the place.
 //! Cost: O(jobs) for each event, of which an iteration takes about four.
 //! Not here: the order of things, which is the engine's; real time, real devices, files.
 
+mod invariants;
+mod simulation;
+
+mod output;
 mod scenario;
 
-mod items;
-mod parse;
-mod quantity;
-mod words;
-
+mod agenda;
 mod device;
+mod history;
 mod job;
 mod random;
-mod world;
+mod run;
 
-mod picture;
-mod report;
-mod text;
-mod timeline;
-
-pub use quantity::{show_bytes, show_time};
-pub use report::{Fate, JobReport, Latency, Report, Waited};
+pub use agenda::Agenda;
+pub use history::Ran;
+pub use output::render::{compared, shown};
+pub use output::report::{Fate, JobReport, Latency, Report, Waited};
+pub use run::Run;
 pub use scenario::Scenario;
-pub use text::{compared, shown};
-pub use words::Problem;
+pub use scenario::quantity::{show_bytes, show_time};
+pub use scenario::tokens::Problem;
+pub use simulation::{
+    Decided, Iteration, Needs, Opening, Session, Simulation, lacks, launch, launch_with_callbacks,
+    upload,
+};

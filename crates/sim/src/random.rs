@@ -1,42 +1,35 @@
-//! Chance with a seed: small, and the same everywhere.
+//! Chance with a seed.
+//!
+//! Promise: equal seeds give equal draws on every machine. Only 64-bit draws are used: `fastrand`
+//! computes them alike everywhere. Its sequence may change with its version, which `Cargo.lock`
+//! holds and a test below watches: if it changes, so do the expected reports.
 
 use salus_engine::Duration;
 
 use crate::scenario::Span;
 
 #[derive(Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// SplitMix: a counter whose bits are mixed.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// Anything from the span's low to its high end, each equally likely.
     pub(crate) fn within(&mut self, span: Span) -> Duration {
-        let lengths = u128::from(span.high.0 - span.low.0) + 1;
-        let drawn = (u128::from(self.next()) * lengths) >> 64;
-        Duration(span.low.0 + drawn as u64)
+        Duration(self.0.u64(span.low.0..=span.high.0))
     }
 
-    /// A time between two independent events that are so far apart on average. Von Neumann's way:
-    /// it only compares, so that no machine's logarithm is asked.
+    /// A time between two independent events that are `mean` apart on average. Von Neumann's method:
+    /// it only compares, because logarithms differ between machines.
     pub(crate) fn exponential(&mut self, mean: Duration) -> Duration {
         let mut whole = 0u64;
         loop {
-            let first = self.next();
+            let first = self.0.u64(..);
             let (mut last, mut falling) = (first, 1u32);
             loop {
-                let next = self.next();
+                let next = self.0.u64(..);
                 if next >= last {
                     break;
                 }
@@ -56,6 +49,27 @@ impl Random {
 mod tests {
     use super::*;
 
+    const SPAN: Span = Span {
+        low: Duration(10),
+        high: Duration(13),
+        seed: 0,
+    };
+
+    #[test]
+    fn the_sequence_is_the_one_of_the_expected_reports() {
+        let mut random = Random::new(7);
+        let draws = [(); 4].map(|()| random.0.u64(..));
+        let expected = [
+            14_266_376_187_910_451_857,
+            4_104_141_878_723_513_376,
+            13_250_119_348_504_322_419,
+            8_875_224_889_773_325_713,
+        ];
+        assert_eq!(draws, expected);
+        let draws = [(); 8].map(|()| random.within(SPAN).0);
+        assert_eq!(draws, [10, 10, 13, 10, 10, 11, 12, 10]);
+    }
+
     #[test]
     fn independent_events_have_their_mean_and_their_spread() {
         let mut random = Random::new(3);
@@ -72,15 +86,10 @@ mod tests {
 
     #[test]
     fn what_is_drawn_stays_within_its_bounds_and_reaches_them() {
-        let span = Span {
-            low: Duration(10),
-            high: Duration(13),
-            seed: 0,
-        };
         let mut random = Random::new(7);
         let mut seen = [0; 4];
         for _ in 0..1000 {
-            seen[(random.within(span).0 - 10) as usize] += 1;
+            seen[(random.within(SPAN).0 - 10) as usize] += 1;
         }
         assert!(seen.iter().all(|n| *n > 200), "{seen:?}");
     }

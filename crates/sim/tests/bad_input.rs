@@ -47,25 +47,25 @@ fn settings() {
     for (text, expected) in [
         (
             "lanes",
-            "line 1, column 6: the line ends, and a number is due",
+            "line 1, column 6: expected a number, found the end of the line",
         ),
         (
             "lanes 0",
-            "line 1, column 7: `0` is not a number from 1 to 9",
+            "line 1, column 7: expected a whole number from 1 to 9, found `0`",
         ),
         (
             "lanes many",
-            "line 1, column 7: `many` is not a number from 1 to 9",
+            "line 1, column 7: expected a whole number from 1 to 9, found `many`",
         ),
-        ("lanes 1 2", "line 1, column 9: `2` is one word too many"),
+        (
+            "lanes 1 2",
+            "line 1, column 9: expected the end of the line, found `2`",
+        ),
         (
             "lanes 1\nlanes 2",
-            "line 2, column 1: `lanes` was said already",
+            "line 2, column 1: `lanes` is given twice",
         ),
-        (
-            "step 0ms",
-            "line 1, column 6: `0ms` must be more than nothing",
-        ),
+        ("step 0ms", "line 1, column 6: `0ms` must be more than zero"),
         (
             "policy: 5 x 10ms",
             "line 1, column 1: `policy` is a setting, and cannot be a job's name",
@@ -102,7 +102,7 @@ fn quantities() {
     check(
         "link 10GiB",
         "line 1, column 6: `10GiB` is not a rate\n\
-         hint: a rate is a number with MiB/s, GiB/s or TiB/s: 12GiB/s; more than nothing",
+         hint: a rate is a number with MiB/s, GiB/s or TiB/s: 12GiB/s; more than zero",
     );
     for word in ["0.5x", "1.8", "fast"] {
         check(
@@ -126,7 +126,7 @@ fn jobs() {
     );
     check(
         "a: weight 2",
-        "line 1, column 1: nothing says what `a` runs\n\
+        "line 1, column 1: job `a` has no iterations\n\
          hint: `5 x 10ms` is five iterations of 10ms each",
     );
     check(
@@ -136,40 +136,40 @@ fn jobs() {
     );
     check(
         "a: weight 2 from 0ms",
-        "line 1, column 13: `from` is one word too many\nhint: items are separated by commas",
+        "line 1, column 13: expected the end of the line, found `from`\nhint: items are separated by commas",
     );
     for (text, expected) in [
         (
             "a:",
-            "line 1, column 3: the line ends, and an item of the job is due",
+            "line 1, column 3: expected an item of the job, found the end of the line",
         ),
         (
             "a: 5 x 10ms,",
-            "line 1, column 13: the line ends, and an item of the job is due",
+            "line 1, column 13: expected an item of the job, found the end of the line",
         ),
         (
             "a: , 5 x 10ms",
-            "line 1, column 4: an item of the job is due before the comma",
+            "line 1, column 4: expected an item of the job, found a comma",
         ),
         (
             ": 5 x 10ms",
-            "line 1, column 1: a name is due before the colon",
+            "line 1, column 1: expected a name, found a colon",
         ),
         (
             "a: from, 5 x 10ms",
-            "line 1, column 8: a time is due before the comma",
+            "line 1, column 8: expected a time, found a comma",
         ),
         (
             "a: weight 0",
-            "line 1, column 11: `0` is not a number from 1 to 1000000",
+            "line 1, column 11: expected a whole number from 1 to 1000000, found `0`",
         ),
         (
             "a: ahead 0",
-            "line 1, column 10: `0` is not a number from 1 to 100",
+            "line 1, column 10: expected a whole number from 1 to 100, found `0`",
         ),
         (
             "a: weight 1, weight 2",
-            "line 1, column 14: `weight` was said already",
+            "line 1, column 14: `weight` is given twice",
         ),
         (
             "a: 1 x 1s\nb: 1 x 1s\na: 1 x 1s",
@@ -191,51 +191,50 @@ fn jobs() {
 
 #[test]
 fn iterations_and_chance() {
-    let hint = "hint: iterations are written `5 x 10ms`: their number, an x, what each takes";
+    let hint = "hint: iterations are written `5 x 10ms`: their number, an x, the time of each";
     for (text, expected) in [
+        ("a: 5 10ms", "line 1, column 6: expected an x, found `10ms`"),
         (
-            "a: 5 10ms",
-            "line 1, column 6: `10ms` stands where an x is due",
+            "a: 5",
+            "line 1, column 5: expected an x, found the end of the line",
         ),
-        ("a: 5", "line 1, column 5: the line ends, and an x is due"),
         (
             "a: 5x 10ms",
-            "line 1, column 4: `5x` is not a number from 1 to 1000000",
+            "line 1, column 4: expected a whole number from 1 to 1000000, found `5x`",
         ),
         (
             "a: 0 x 10ms",
-            "line 1, column 4: `0` is not a number from 1 to 1000000",
+            "line 1, column 4: expected a whole number from 1 to 1000000, found `0`",
         ),
     ] {
         check(text, &format!("{expected}\n{hint}"));
     }
-    let seed = "hint: what is drawn by chance has a seed, so that it comes out the same again: \
-                `seed 7`";
+    let seed = "hint: what is random needs a seed, so that every run draws the same: `seed 7`";
     for (text, expected) in [
         (
             "a: 5 x 10ms..20ms",
-            "line 1, column 18: the line ends, and `seed` is due",
+            "line 1, column 18: expected `seed`, found the end of the line",
         ),
         (
             "a: 5 x 1ms, poisson 5ms, ahead 1",
-            "line 1, column 24: `seed` is due before the comma",
+            "line 1, column 24: expected `seed`, found a comma",
         ),
         (
             "a: 5 x 1ms, poisson 5ms sed 3",
-            "line 1, column 25: `sed` stands where `seed` is due",
+            "line 1, column 25: expected `seed`, found `sed`",
         ),
     ] {
         check(text, &format!("{expected}\n{seed}"));
     }
     check(
         "a: 5 x 1ms, every 5ms, poisson 5ms seed 3",
-        "line 1, column 24: `poisson` was said already\n\
-         hint: when requests come is said once, with `every` or with `poisson`",
+        "line 1, column 24: `poisson` is given twice\n\
+         hint: give a job's requests once, with `every` or with `poisson`",
     );
     check(
         "a: 5 x 1ms, expect 5ms, iterations 5",
-        "line 1, column 25: `iterations` was said already\n\
-         hint: what a job has before it is said once, with `iterations` or with `expect`",
+        "line 1, column 25: `iterations` is given twice\n\
+         hint: give a job's work once, with `iterations` or with `expect`",
     );
 }
 
@@ -253,30 +252,33 @@ fn commands() {
     );
     check(
         "a: 5 x 10ms\nat 10ms pause a",
-        "line 2, column 9: `pause` stands where a colon is due\nhint: `at 100ms: pause a`",
+        "line 2, column 9: expected a colon, found `pause`\nhint: `at 100ms: pause a`",
     );
     check(
         "a: 5 x 10ms\nat 10ms: change a memory 5MiB",
-        "line 2, column 19: `memory` is not a wish\n\
-         hint: wishes are weight, priority, deadline, iterations, expect",
+        "line 2, column 19: `memory` is not a setting of a job\n\
+         hint: settings of a job are weight, priority, deadline, iterations, expect",
     );
     for (text, expected) in [
-        ("at", "line 1, column 3: the line ends, and a time is due"),
+        (
+            "at",
+            "line 1, column 3: expected a time, found the end of the line",
+        ),
         (
             "at 10ms: pause",
-            "line 1, column 15: the line ends, and a job's name is due",
+            "line 1, column 15: expected a job's name, found the end of the line",
         ),
         (
             "at 10ms: kill a b",
-            "line 1, column 17: `b` is one word too many",
+            "line 1, column 17: expected the end of the line, found `b`",
         ),
         (
             "at 10ms: change a",
-            "line 1, column 18: the line ends, and a wish is due",
+            "line 1, column 18: expected a setting, found the end of the line",
         ),
         (
             "a: from 1s, 5 x 10ms\nat 10ms: pause a",
-            "line 2, column 16: `a` comes at 1s, and is not there at 10ms",
+            "line 2, column 16: `a` arrives at 1s, after 10ms",
         ),
     ] {
         check(text, &format!("{expected}\nhint: -"));
@@ -320,13 +322,8 @@ fn whatever_is_typed_nothing_panics() {
         .collect();
     texts.sort();
     let words: Vec<&str> = texts.iter().flat_map(|text| text.split(' ')).collect();
-    let mut random = 7u64;
-    let mut below = |n: usize| {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (random >> 33) as usize % n
-    };
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut below = |n: usize| random.u64(..n as u64) as usize;
     let (mut runs, mut errors) = (0, 0);
     for _ in 0..4000 {
         let mut broken: Vec<String> = texts[below(texts.len())]

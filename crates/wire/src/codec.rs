@@ -13,7 +13,7 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Reads claims out of bytes that somebody else wrote.
+/// Reads values out of untrusted bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Reader<'a> {
     rest: &'a [u8],
@@ -31,7 +31,7 @@ impl<'a> Reader<'a> {
                 Ok(head)
             }
             None => Err(DecodeError(format!(
-                "a message ends too early: {n} more bytes were announced, {} are there",
+                "expected {n} more bytes of a message, found {}",
                 self.rest.len()
             ))),
         }
@@ -93,7 +93,7 @@ impl Wire for bool {
         match u8::take(reader, 0)? {
             0 => Ok(false),
             1 => Ok(true),
-            n => Err(DecodeError(format!("{n} stands where 0 or 1 is due"))),
+            n => Err(DecodeError(format!("expected 0 or 1, found {n}"))),
         }
     }
 }
@@ -221,4 +221,47 @@ macro_rules! wire_enum {
     };
 }
 
-pub(crate) use {wire_enum, wire_struct};
+/// Declares an enum of values, each variant numbered by a byte: alone, with one value `(name: Type)`
+/// or with fields. `= LIMIT` bounds the lengths inside a value. `what` names it in errors.
+macro_rules! wire_choice {
+    ($(#[$doc:meta])* $name:ident, $what:literal {
+        $($(#[$vdoc:meta])* $number:literal = $variant:ident
+            $(($value:ident : $vty:ty $(= $vlimit:expr)?))?
+            $({ $($field:ident : $ty:ty $(= $limit:expr)?),* })?
+        ),* $(,)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum $name {
+            $($(#[$vdoc])* $variant $(($vty))? $({ $($field: $ty),* })?,)*
+        }
+
+        impl $crate::codec::Wire for $name {
+            const MIN_BYTES: usize = 1;
+            fn put(&self, out: &mut Vec<u8>) {
+                match self {$(
+                    Self::$variant $(($value))? $({ $($field),* })? => {
+                        out.push($number);
+                        $($crate::codec::Wire::put($value, out);)?
+                        $($($crate::codec::Wire::put($field, out);)*)?
+                    }
+                )*}
+            }
+            fn take(
+                reader: &mut $crate::codec::Reader<'_>,
+                _limit: usize,
+            ) -> Result<Self, $crate::codec::DecodeError> {
+                Ok(match <u8 as $crate::codec::Wire>::take(reader, 0)? {
+                    $($number => Self::$variant
+                        $((<$vty as $crate::codec::Wire>::take(reader, 0 $(+ $vlimit)?)?))?
+                        $({ $($field: <$ty as $crate::codec::Wire>::take(reader, 0 $(+ $limit)?)?),* })?,
+                    )*
+                    other => return Err($crate::codec::DecodeError(
+                        format!(concat!("{} is not a ", $what), other))),
+                })
+            }
+        }
+    };
+}
+
+pub(crate) use {wire_choice, wire_enum, wire_struct};

@@ -1,27 +1,24 @@
-//! Frames: a fixed header of 16 bytes, then the body.
+//! Frames: a fixed header of 8 bytes, then the body.
 
 use crate::codec::{DecodeError, Reader};
 use crate::limits;
 
-/// `length` of the body, `kind` of the message, descriptors that come with it, sequence number.
+/// `length` of the body, `kind` of the message, descriptors that come with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     pub length: u32,
     pub kind: u16,
     pub descriptors: u16,
-    /// Counts the frames of one direction: an operation's position in its session.
-    pub sequence: u64,
 }
 
 impl Header {
-    pub const BYTES: usize = 16;
+    pub const BYTES: usize = 8;
 
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut out = [0; Self::BYTES];
         out[0..4].copy_from_slice(&self.length.to_le_bytes());
         out[4..6].copy_from_slice(&self.kind.to_le_bytes());
         out[6..8].copy_from_slice(&self.descriptors.to_le_bytes());
-        out[8..16].copy_from_slice(&self.sequence.to_le_bytes());
         out
     }
 
@@ -40,13 +37,12 @@ impl Header {
             length: number(0, 4) as u32,
             kind: number(4, 2) as u16,
             descriptors: number(6, 2) as u16,
-            sequence: number(8, 8),
         };
         if header.length as usize > limits::FRAME_BYTES {
             return Err(DecodeError(format!(
-                "a frame of {} bytes is announced, {} is the limit",
-                header.length,
-                limits::FRAME_BYTES
+                "expected a frame of at most {} bytes, found one of {}",
+                limits::FRAME_BYTES,
+                header.length
             )));
         }
         Ok(Some(header))
@@ -61,7 +57,7 @@ pub trait Message: Sized {
 }
 
 /// Appends one frame to `out`. The caller has kept every list within its limit.
-pub fn encode_frame<M: Message>(message: &M, sequence: u64, descriptors: u16, out: &mut Vec<u8>) {
+pub fn encode_frame<M: Message>(message: &M, descriptors: u16, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; Header::BYTES]);
     message.put_body(out);
@@ -70,7 +66,6 @@ pub fn encode_frame<M: Message>(message: &M, sequence: u64, descriptors: u16, ou
         length,
         kind: message.kind(),
         descriptors,
-        sequence,
     };
     out[start..start + Header::BYTES].copy_from_slice(&header.encode());
 }

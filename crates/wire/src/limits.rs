@@ -1,7 +1,7 @@
 //! A named limit on every length and count that crosses a process boundary.
 
-/// Body of one frame. Bulk data lies in shared memory, so a frame is small; the largest honest one
-/// is an `Execute` with [`ARGUMENTS`] ids.
+/// Body of one frame. Bulk data is in shared memory, so a frame is small; the largest honest one
+/// is a `Launch` with [`ARGUMENTS`] ids.
 pub const FRAME_BYTES: usize = 1 << 20;
 /// A message held in shared memory, such as a program's signature with its optimized form.
 pub const BLOB_BYTES: usize = 1 << 30;
@@ -26,9 +26,10 @@ pub const BATCH: usize = 1 << 14;
 /// JSON that the supervisor or the device host answers with in a frame; what is longer comes in a memfd
 /// with it.
 pub const JSON_BYTES: usize = 1 << 19;
-/// The longest that may come so: a report of [`SESSIONS`] sessions is a quarter of it.
+/// The longest that may come in a memfd: a report of [`SESSIONS`] sessions is a quarter of it.
 pub const REPORT_BYTES: usize = 1 << 25;
-/// Of each kind in a [`crate::Recording`]: what the device host remembers, and what goes on.
+/// Records of each kind in a [`crate::Recording`]: those that the device host keeps, and those that go
+/// on.
 pub const RECORDS: usize = 1 << 17;
 /// One shared segment.
 pub const SEGMENT_BYTES: u64 = 1 << 40;
@@ -40,7 +41,7 @@ pub const ARRAYS: usize = 1 << 22;
 pub const PROGRAMS: usize = 1 << 16;
 /// Compilations and reads that a session may have in flight.
 pub const REQUESTS: usize = 1 << 12;
-/// Launches that a session may have in flight: the plugin itself blocks at 32 a device.
+/// The window: launches that a session may have in flight. The plugin itself blocks at 32 per device.
 pub const LAUNCHES: u32 = 32;
 /// Operands or results of one callback: as many as fit a frame with room to spare.
 pub const CALLBACK_ARRAYS: usize = 1 << 12;

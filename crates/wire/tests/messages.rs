@@ -1,24 +1,25 @@
 //! Every message survives the wire, and no bytes make decoding panic or allocate without reason.
 
+use std::num::{NonZeroU32, NonZeroU64};
+
+use salus_fuzz::{Fuzz, peak_bytes};
 use salus_wire::{
-    Adopt, ArrayFailed, AskProfile, AskTrace, AskUsage, Await, CallbackArray, CallbackCall,
-    CallbackChannel, CallbackMemory, CallbackReturn, Change, Changed, Command, Compile,
-    CompileError, CompileFailed, CompileRequest, CompileResult, Compiled, CompilerEnded,
-    CompilerJoined, CompilerWanted, Completed, CopyArray, Description, DropArrays, DropProgram,
-    Error, Execute, Failed, Fetch, Fetched, Form, FromCallbacks, FromCompiler, FromHost,
-    FromService, Header, Hello, Memory, MemoryStats, Message, Ordered, Output, Priority, Profile,
-    Profiled, ProfiledLaunch, Reader, RecordedIteration, RecordedMemory, RecordedMove,
-    RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait, Recording, Refused, Region,
-    Released, Report, Reported, Request, Segment, SegmentGone, Shape, Signature, StoredProgram,
-    Terms, ToCallbacks, ToCompiler, ToHost, ToService, Token, TokenError, Traced, Up, Upload,
-    Usage, Value, Welcome, Wire, decode_body, encode_frame, limits, version,
+    Adopt, ArrayFailed, ArrayId, AskProfile, AskTrace, AskUsage, Await, CallbackArray,
+    CallbackCall, CallbackChannel, CallbackMemory, CallbackReturn, Change, ChangePolicy,
+    ChangeSession, Command, Compile, CompileError, CompileFailed, CompileRequest, CompileResult,
+    Compiled, CompilerEnded, CompilerJoined, CompilerWanted, Completed, CopyArray, Description,
+    DropArrays, DropProgram, Error, ErrorCode, Failed, Form, FromCallbacks, FromCompiler, FromHost,
+    FromService, Header, Hello, JobSettings, Launch, Memory, MemoryStats, Message, NonZeroDuration,
+    OperationId, Output, Priority, Profile, Profiled, ProfiledLaunch, ProgramId, ReadArray,
+    ReadDone, Reader, RecordedIteration, RecordedMemory, RecordedMove, RecordedRefusal,
+    RecordedSession, RecordedSpan, RecordedWait, Recording, Refused, Region, Released, Report,
+    Reported, Request, RequestId, Segment, SegmentGone, SegmentId, Shape, Signature, StoredProgram,
+    ToCallbacks, ToCompiler, ToHost, ToService, Token, TokenError, Traced, Up, Upload, Usage,
+    Value, Weight, Welcome, Wire, Work, decode_body, encode_frame, limits, version,
 };
 
 fn error() -> Error {
-    Error {
-        code: 3,
-        message: "what happened, why, what to do".into(),
-    }
+    Error::new(ErrorCode::InvalidArgument, "what happened, why, what to do")
 }
 
 fn shape() -> Shape {
@@ -31,7 +32,7 @@ fn shape() -> Shape {
 
 fn region() -> Region {
     Region {
-        segment: 7,
+        segment: SegmentId(7),
         offset: 64,
         length: 24,
     }
@@ -98,11 +99,11 @@ fn signature() -> Signature {
 fn check<M: Message + PartialEq + std::fmt::Debug>(message: impl Into<M>) {
     let message = message.into();
     let mut frame = Vec::new();
-    encode_frame(&message, 42, 1, &mut frame);
+    encode_frame(&message, 1, &mut frame);
     let header = Header::decode(&frame)
         .expect("within limits")
         .expect("a whole header");
-    assert_eq!((header.sequence, header.descriptors), (42, 1));
+    assert_eq!(header.descriptors, 1);
     let body = &frame[Header::BYTES..];
     assert_eq!(header.length as usize, body.len());
     let decoded: M = decode_body(header.kind, body).expect("what was encoded decodes");
@@ -115,21 +116,54 @@ fn check<M: Message + PartialEq + std::fmt::Debug>(message: impl Into<M>) {
             body.len()
         );
     }
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ body.len() as u64;
-    for _ in 0..2000 {
-        let mut damaged = body.to_vec();
-        for _ in 0..3 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            if damaged.is_empty() {
-                break;
-            }
-            let at = (random >> 33) as usize % damaged.len();
-            damaged[at] = (random >> 20) as u8;
-        }
-        let _: Result<M, _> = decode_body(header.kind, &damaged);
+    // The kind is part of the input, so that bodies are read as other messages, too.
+    let seed = [&header.kind.to_le_bytes(), body].concat();
+    Fuzz::new("message", 2000).seed(seed).run(|input| {
+        let Some((kind, body)) = input.split_first_chunk() else {
+            return false;
+        };
+        let kind = u16::from_le_bytes(*kind);
+        let decoded: Option<M> = bounded(body, |body| decode_body(kind, body).ok());
+        let Some(decoded) = decoded else { return false };
+        let mut again = Vec::new();
+        decoded.put_body(&mut again);
+        assert_eq!((decoded.kind(), again.as_slice()), (kind, body));
+        true
+    });
+}
+
+/// Decodes, and holds no more than the bytes justify: the smallest item of a list takes a tenth of
+/// what it is decoded to.
+fn bounded<T>(bytes: &[u8], decode: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+    let (decoded, peak) = peak_bytes(|| decode(bytes));
+    let allowed = 1024 + 16 * bytes.len();
+    assert!(peak <= allowed, "{peak} bytes for {} bytes", bytes.len());
+    decoded
+}
+
+/// The same for a value that travels in shared memory: every part of it is refused, and whatever
+/// else decodes is what it encodes to.
+fn check_blob<T: Wire + PartialEq + std::fmt::Debug>(value: &T) {
+    let decode = |bytes: &[u8]| {
+        let mut reader = Reader::new(bytes);
+        let decoded = T::take(&mut reader, 0).ok()?;
+        reader.is_empty().then_some(decoded)
+    };
+    let mut bytes = Vec::new();
+    value.put(&mut bytes);
+    assert_eq!(decode(&bytes).as_ref(), Some(value));
+    for end in 0..bytes.len() {
+        assert!(T::take(&mut Reader::new(&bytes[..end]), 0).is_err());
     }
+    Fuzz::new("blob", 10_000).seed(bytes).run(|input| {
+        let Some(decoded) = bounded(input, decode) else {
+            return false;
+        };
+        let mut again = Vec::new();
+        decoded.put(&mut again);
+        assert_eq!(again, input);
+        true
+    });
 }
 
 #[test]
@@ -140,7 +174,7 @@ fn messages_of_jobs() {
         protocol_max: 2,
         version: "0.1".into(),
         name: "train.py".into(),
-        terms: terms(),
+        settings: settings(),
         run: 0,
     });
     check::<M>(Command {
@@ -148,56 +182,65 @@ fn messages_of_jobs() {
         protocol_max: 1,
         request: Request::Report,
     });
-    check::<M>(Segment { id: 1, bytes: 4096 });
-    check::<M>(SegmentGone { id: 1 });
+    check::<M>(Segment {
+        id: SegmentId(1),
+        bytes: 4096,
+    });
+    check::<M>(SegmentGone { id: SegmentId(1) });
     check::<M>(Upload {
-        array: 1,
+        array: ArrayId(1),
         shape: shape(),
         memory: 0,
         data: region(),
     });
     check::<M>(Compile {
-        program: 1,
+        program: ProgramId(1),
         format: "mlir".into(),
         code: region(),
         options: vec![1, 2, 3],
     });
-    check::<M>(Execute {
-        operation: 5,
-        program: 1,
-        first_output: 100,
-        arguments: (1..40).collect(),
+    check::<M>(Launch {
+        operation: OperationId(5),
+        program: ProgramId(1),
+        first_output: ArrayId(100),
+        arguments: (1..40).map(ArrayId).collect(),
         keep: vec![0, 3],
     });
     check::<M>(CopyArray {
-        operation: 6,
-        array: 1,
-        copy: 2,
+        operation: OperationId(6),
+        array: ArrayId(1),
+        copy: ArrayId(2),
         memory: 1,
     });
-    check::<M>(Fetch {
-        request: 1,
-        array: 2,
+    check::<M>(ReadArray {
+        request: RequestId(1),
+        array: ArrayId(2),
         target: region(),
         form: Form::Raw,
     });
     let form = Form::Host {
         minor_to_major: vec![1, 0],
     };
-    check::<M>(Fetch {
-        request: 1,
-        array: 2,
+    check::<M>(ReadArray {
+        request: RequestId(1),
+        array: ArrayId(2),
         target: region(),
         form,
     });
-    check::<M>(Await { operation: 3 });
-    check::<M>(DropArrays {
-        arrays: vec![1, 2, 3],
+    check::<M>(Await {
+        operation: OperationId(3),
     });
-    check::<M>(DropProgram { program: 4 });
-    check::<M>(AskUsage { request: 5 });
+    check::<M>(DropArrays {
+        arrays: [1, 2, 3].map(ArrayId).to_vec(),
+    });
+    check::<M>(DropProgram {
+        program: ProgramId(4),
+    });
+    check::<M>(AskUsage {
+        request: RequestId(5),
+    });
     check::<M>(AskProfile {
-        request: 5,
+        request: RequestId(5),
         since_ns: 1 << 60,
     });
     check::<M>(Command {
@@ -221,24 +264,25 @@ fn messages_of_jobs() {
     }
 }
 
+const THREE: Weight = Weight(NonZeroU32::MIN.saturating_add(2));
+
 const CHANGES: [Change; 7] = [
-    Change::MemoryMax(1 << 40),
-    Change::Weight(3),
+    Change::MemoryMax(NonZeroU64::new(1 << 40)),
+    Change::Weight(THREE),
     Change::Priority(Priority::Low),
-    Change::Deadline(20_000),
+    Change::Deadline(NonZeroDuration::from_nanos(20_000_000)),
     Change::Pause,
     Change::Resume,
     Change::Kill,
 ];
 
-fn terms() -> Terms {
-    Terms {
-        memory_max: 1 << 40,
-        weight: 3,
+fn settings() -> JobSettings {
+    JobSettings {
+        memory_max: NonZeroU64::new(1 << 40),
+        weight: THREE,
         priority: Priority::High,
-        deadline_us: 20_000,
-        iterations: 1_000,
-        expect_us: 600_000_000,
+        deadline: NonZeroDuration::from_nanos(20_000_000),
+        work: NonZeroU64::new(1_000).map(Work::Iterations),
     }
 }
 
@@ -256,35 +300,35 @@ fn messages_to_jobs() {
     check::<M>(salus_wire::Answer { json: "{}".into() });
     check::<M>(salus_wire::Trace { bytes: 100 });
     check::<M>(Compiled {
-        program: 1,
+        program: ProgramId(1),
         bytes: 100,
     });
     check::<M>(CompileFailed {
-        program: 1,
+        program: ProgramId(1),
         error: error(),
     });
     check::<M>(Completed {
-        done: vec![1, 2],
-        failed: vec![(3, error())],
+        done: vec![OperationId(1), OperationId(2)],
+        failed: vec![(OperationId(3), error())],
     });
-    check::<M>(Fetched {
-        request: 9,
+    check::<M>(ReadDone {
+        request: RequestId(9),
         error: None,
     });
     check::<M>(Released {
         regions: vec![region(), region()],
     });
     check::<M>(ArrayFailed {
-        array: 1,
+        array: ArrayId(1),
         error: error(),
     });
     check::<M>(Profiled {
-        request: 1,
+        request: RequestId(1),
         bytes: 100,
         error: Some(error()),
     });
     check::<M>(Usage {
-        request: 1,
+        request: RequestId(1),
         bytes: 2,
         peak_bytes: 3,
         limit_bytes: 4,
@@ -301,7 +345,7 @@ fn messages_of_callbacks() {
     };
     check::<ToCallbacks>(CallbackMemory { bytes: 1 << 16 });
     check::<ToCallbacks>(CallbackCall {
-        operation: 7,
+        operation: OperationId(7),
         callback: 1,
         buffers: true,
         operands: vec![array.clone(), array.clone()],
@@ -322,17 +366,17 @@ fn messages_inside_the_service() {
         uid: 1000,
         user: "ada".into(),
         name: "train.py".into(),
-        terms: terms(),
+        settings: settings(),
     });
     check::<ToHost>(Report { request: 1 });
     for change in CHANGES {
-        check::<ToHost>(Changed {
+        check::<ToHost>(ChangeSession {
             request: 1,
             session: 2,
             change,
         });
     }
-    check::<ToHost>(Ordered {
+    check::<ToHost>(ChangePolicy {
         request: 1,
         policy: "srtf".into(),
     });
@@ -380,10 +424,7 @@ fn a_stored_program_survives() {
         signature: signature(),
         executable: vec![7; 1000],
     };
-    let mut bytes = Vec::new();
-    program.put(&mut bytes);
-    let decoded = StoredProgram::take(&mut Reader::new(&bytes), 0).expect("whole");
-    assert_eq!(decoded, program);
+    check_blob(&program);
 }
 
 fn recording() -> Recording {
@@ -451,14 +492,7 @@ fn recording() -> Recording {
 
 #[test]
 fn a_recording_survives_and_half_of_one_is_refused() {
-    let recording = recording();
-    let mut bytes = Vec::new();
-    recording.put(&mut bytes);
-    let decoded = Recording::take(&mut Reader::new(&bytes), 0).expect("whole");
-    assert_eq!(decoded, recording);
-    for end in 0..bytes.len() {
-        assert!(Recording::take(&mut Reader::new(&bytes[..end]), 0).is_err());
-    }
+    check_blob(&recording());
 }
 
 #[test]
@@ -475,13 +509,7 @@ fn a_profile_survives_and_half_of_one_is_refused() {
         programs: vec!["jit_step".into()],
         launches: vec![launch.clone(), launch],
     };
-    let mut bytes = Vec::new();
-    profile.put(&mut bytes);
-    let decoded = Profile::take(&mut Reader::new(&bytes), 0).expect("whole");
-    assert_eq!(decoded, profile);
-    for end in 0..bytes.len() {
-        assert!(Profile::take(&mut Reader::new(&bytes[..end]), 0).is_err());
-    }
+    check_blob(&profile);
 }
 
 #[test]
@@ -504,32 +532,37 @@ fn a_frame_beyond_the_limit_is_refused_by_its_header() {
         length: limits::FRAME_BYTES as u32 + 1,
         kind: 1,
         descriptors: 0,
-        sequence: 0,
     };
     assert!(Header::decode(&header.encode()).is_err());
-    assert_eq!(Header::decode(&header.encode()[..15]), Ok(None));
+    assert_eq!(Header::decode(&header.encode()[..7]), Ok(None));
 }
 
 #[test]
 fn unknown_kinds_and_trailing_bytes_are_refused() {
     assert!(decode_body::<ToService>(99, &[]).is_err());
     let mut frame = Vec::new();
-    encode_frame(&ToService::from(Await { operation: 1 }), 1, 0, &mut frame);
+    encode_frame(
+        &ToService::from(Await {
+            operation: OperationId(1),
+        }),
+        0,
+        &mut frame,
+    );
     frame.push(0);
     assert!(decode_body::<ToService>(10, &frame[Header::BYTES..]).is_err());
 }
 
 #[test]
 fn the_largest_honest_launch_fits_a_frame() {
-    let execute = Execute {
-        operation: 1,
-        program: 1,
-        first_output: 1,
-        arguments: vec![u64::MAX; limits::ARGUMENTS],
+    let execute = Launch {
+        operation: OperationId(1),
+        program: ProgramId(1),
+        first_output: ArrayId(1),
+        arguments: vec![ArrayId(u64::MAX); limits::ARGUMENTS],
         keep: vec![u32::MAX; limits::ARGUMENTS],
     };
     let mut frame = Vec::new();
-    encode_frame(&ToService::from(execute), 1, 0, &mut frame);
+    encode_frame(&ToService::from(execute), 0, &mut frame);
     assert!(Header::decode(&frame).is_ok());
 }
 
@@ -562,7 +595,16 @@ fn tokens_carry_the_source_and_nothing_foreign_passes_for_one() {
         options: vec![1, 2, 3],
     };
     let bytes = token.encode();
-    assert_eq!(Token::decode(&bytes), Ok(token));
+    assert_eq!(Token::decode(&bytes).as_ref(), Ok(&token));
+    // What is behind the check, which damage does not get past; then the whole.
+    check_blob(&token);
+    Fuzz::new("token", 10_000).seed(bytes.clone()).run(|input| {
+        let Some(decoded) = bounded(input, |input| Token::decode(input).ok()) else {
+            return false;
+        };
+        assert_eq!(decoded.encode(), input);
+        true
+    });
     assert_eq!(
         Token::decode(b"\x7fELF machine code"),
         Err(TokenError::Foreign)
@@ -580,4 +622,33 @@ fn tokens_carry_the_source_and_nothing_foreign_passes_for_one() {
     for end in 16..bytes.len() {
         assert_eq!(Token::decode(&bytes[..end]), Err(TokenError::Damaged));
     }
+}
+
+#[test]
+fn settings_that_mean_nothing_are_refused() {
+    let refused = |bytes: &[u8]| {
+        let weight = <Weight as Wire>::take(&mut Reader::new(bytes), 0);
+        weight.expect_err("a weight of 0 would never run").0
+    };
+    assert_eq!(refused(&[0; 4]), "expected a weight from 1, found 0");
+    let zero = <NonZeroDuration as Wire>::take(&mut Reader::new(&[0; 8]), 0);
+    assert_eq!(
+        zero.expect_err("no iteration ends in no time").0,
+        "expected a time from 1, found 0"
+    );
+    let weight = |text: &str| text.parse::<Weight>().map_err(|e| e.to_string());
+    assert_eq!(weight("3"), Ok(THREE));
+    assert_eq!(
+        weight("0"),
+        Err("expected a whole number from 1, found `0`: a weight of 0 would never run".into())
+    );
+    assert_eq!(
+        weight("two"),
+        Err("expected a whole number from 1, found `two`".into())
+    );
+    let urgent = "urgent".parse::<Priority>().map_err(|e| e.to_string());
+    assert_eq!(
+        urgent,
+        Err("expected `high`, `normal` or `low`, found `urgent`".into())
+    );
 }

@@ -109,7 +109,7 @@ for dtype in (np.float32, np.complex128):
     i = 1j if np.issubdtype(dtype, np.complexfloating) else 0
     tolerance, name = TOLERANCE[dtype], np.dtype(dtype).name
 
-    def normal(*shape):
+    def normal(*shape, i=i, dtype=dtype):
         return (rng.normal(size=shape) + i * rng.normal(size=shape)).astype(dtype)
 
     a = normal(12, 12) + 4 * np.eye(12, dtype=dtype)

@@ -62,8 +62,11 @@ def calls(square, tall, wide, spd):
     yield "syevd", lambda: linalg.eigh(spd)
     yield "syevd upper", lambda: linalg.eigh(spd, lower=False, symmetrize_input=False)
     yield "geev", lambda: linalg.eig(square)
-    yield "geev values", lambda: linalg.eig(
-        square, compute_left_eigenvectors=False, compute_right_eigenvectors=False
+    yield (
+        "geev values",
+        lambda: linalg.eig(
+            square, compute_left_eigenvectors=False, compute_right_eigenvectors=False
+        ),
     )
     yield "gees", lambda: linalg.schur(square)
     yield "gees form", lambda: linalg.schur(square, compute_schur_vectors=False)

@@ -1,7 +1,8 @@
 """Ordered effects: programs that take and give tokens, exported ones among them.
 
-The effect is made by hand, so that nothing but the tokens is needed for it. JAX says the first token
-as an array of no booleans; `jit` programs take such an array, those of exported functions a token.
+The effect is made by hand, so that nothing but the tokens is needed for it. JAX gives the first
+token as an array of no booleans; `jit` programs take such an array, those of exported functions a
+token.
 """
 
 import jax
@@ -15,9 +16,14 @@ from report import report
 
 
 class Order(effects.Effect):
-    __str__ = lambda self: "Order"
-    __eq__ = lambda self, other: isinstance(other, Order)
-    __hash__ = lambda self: hash(Order)
+    def __str__(self):
+        return "Order"
+
+    def __eq__(self, other):
+        return isinstance(other, Order)
+
+    def __hash__(self):
+        return hash(Order)
 
 
 for kind in (

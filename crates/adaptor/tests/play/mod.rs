@@ -5,6 +5,8 @@
 //! is a failure and not a hang.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod callback;
+
 use std::ffi::{c_char, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,8 +19,8 @@ use std::time::Duration;
 use salus_channel::{Inbox, Segment, blob, send_all};
 use salus_pjrt::sys::*;
 use salus_wire::{
-    Description, FromService, Memory, Output, Region, Shape, Signature, ToService, Value, Welcome,
-    Wire,
+    ArrayId, Description, FromService, Memory, Output, ProgramId, Region, SegmentId, Shape,
+    Signature, ToService, Value, Welcome, Wire,
 };
 
 pub const DEADLINE: Duration = Duration::from_secs(20);
@@ -92,7 +94,7 @@ pub fn create(path: &str) -> Result<*mut PJRT_Client, Failure> {
     create_among(path, 1)
 }
 
-/// A client in one of so many processes, as JAX says it.
+/// A client in one of `processes`, as JAX says it.
 pub fn create_among(path: &str, processes: i64) -> Result<*mut PJRT_Client, Failure> {
     let (name, value) = ("socket", path);
     let mut nodes = args::<PJRT_NamedValue>();
@@ -151,7 +153,7 @@ pub fn description(on_host: bool) -> Description {
 pub struct Service {
     pub socket: UnixStream,
     inbox: Inbox,
-    segments: Vec<(u32, Segment)>,
+    segments: Vec<(SegmentId, Segment)>,
 }
 
 /// One frame of the job, with its descriptor.
@@ -242,7 +244,7 @@ impl Service {
         self.segments.len()
     }
 
-    fn segment(&self, id: u32) -> &Segment {
+    fn segment(&self, id: SegmentId) -> &Segment {
         let found = self.segments.iter().find(|(known, _)| *known == id);
         &found.expect("a segment is announced before it is used").1
     }
@@ -251,7 +253,7 @@ impl Service {
         let segment = self.segment(region.segment);
         segment
             .copy_out(region.offset, region.length)
-            .expect("a region lies in its segment")
+            .expect("a region is inside its segment")
     }
 
     pub fn write(&self, region: &Region, data: &[u8]) {
@@ -278,7 +280,7 @@ macro_rules! next {
     ($service:expr, $kind:ident) => {
         match $service.next().message {
             salus_wire::ToService::$kind(body) => body,
-            other => panic!("{} was due, and there is {other:?}", stringify!($kind)),
+            other => panic!("expected {}, found {other:?}", stringify!($kind)),
         }
     };
 }
@@ -315,7 +317,7 @@ pub fn compiled(
     client: *mut PJRT_Client,
     service: &mut Service,
     signature: &Signature,
-) -> (*mut PJRT_LoadedExecutable, u64) {
+) -> (*mut PJRT_LoadedExecutable, ProgramId) {
     let client = client as usize;
     let calling = std::thread::spawn(move || {
         compile(client as *mut PJRT_Client, b"module").map(|e| e as usize)
@@ -382,7 +384,7 @@ pub fn put_strided(
 }
 
 /// Four floats on the device, and the id that the service knows them by.
-pub fn array(client: *mut PJRT_Client, service: &mut Service) -> (*mut PJRT_Buffer, u64) {
+pub fn array(client: *mut PJRT_Client, service: &mut Service) -> (*mut PJRT_Buffer, ArrayId) {
     let buffer = put(client, &[1.0, 2.0, 3.0, 4.0]).expect("an upload");
     (buffer, next!(service, Upload).array)
 }

@@ -1,6 +1,6 @@
 //! Loops that count, branches with wild indices, calls and tuples.
 
-use super::*;
+use super::builder::*;
 
 /// Loops in loops; all of them together make at most some thousand turns.
 pub(super) fn nested_loops(b: &mut Builder) {

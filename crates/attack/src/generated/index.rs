@@ -1,6 +1,6 @@
 //! Operations that compute where they read or write: sorts, gathers, scatters, dynamic slices, sizes.
 
-use super::*;
+use super::builder::*;
 
 /// Comparators that are orders, and many that are none.
 fn comparator(b: &mut Builder, operands: &[Value]) -> String {

@@ -1,6 +1,6 @@
 //! Reductions, windows, convolutions and padding, with sizes at the edge of what is allowed.
 
-use super::*;
+use super::builder::*;
 
 /// A region of two scalars that returns one, not always associative.
 fn combiner(b: &mut Builder, element: &str) -> String {

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use salus_harness::Service;
 use salus_wire::Recording;
 
 use super::jobs::Job;
-use crate::service::Service;
 
 /// How often the record is read: often enough that none of it is forgotten before.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

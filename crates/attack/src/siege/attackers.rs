@@ -1,27 +1,29 @@
-//! Those who attack while the jobs train. Each is a thread that goes on until it is over.
+//! The attackers of the siege: each is a thread that goes on until the siege is over.
 
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
+use salus_harness::{Client, Ending, Keeper, Loss, Process, Service};
 use salus_wire::{
-    AskUsage, Await, DropArrays, Execute, Fetch, Form, Region, Shape, Upload, limits,
+    ArrayId, AskUsage, Await, DropArrays, Form, Launch, ProgramId, ReadArray, Region, RequestId,
+    SegmentId, Shape, Upload, limits,
 };
 
 use super::Arguments;
 use crate::Problem;
 use crate::frames;
 use crate::generated;
+use crate::iteration;
 use crate::programs;
 use crate::scribble;
-use crate::service::Service;
-use crate::session::{Loss, Session};
 use crate::tally::Tally;
 
-/// The lowest priority there is; why is told in the module above.
+/// The lowest priority there is; the reason is in the header of the module above.
 const NICE: i32 = 19;
 const COMPILE_TIME: Duration = Duration::from_secs(20);
 const RUN_TIME: Duration = Duration::from_secs(20);
@@ -30,6 +32,7 @@ const RUN_TIME: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     service: &'a Service,
+    keeper: &'a Keeper,
     over: &'a AtomicBool,
 }
 
@@ -62,10 +65,15 @@ const ATTACKERS: &[(&str, Attacker)] = &[
 pub(super) fn start<'scope>(
     scope: &'scope Scope<'scope, '_>,
     service: &'scope Service,
+    keeper: &'scope Keeper,
     arguments: &Arguments,
     over: &'scope AtomicBool,
 ) -> Vec<ScopedJoinHandle<'scope, Option<Tally>>> {
-    let scene = Scene { service, over };
+    let scene = Scene {
+        service,
+        keeper,
+        over,
+    };
     let (only, seed) = (&arguments.only, arguments.seed);
     ATTACKERS
         .iter()
@@ -103,32 +111,30 @@ pub(super) fn small_program(number: u32) -> String {
 
 /// Processes with sessions that are stopped, go on, and are killed wherever they are.
 fn kill_and_stop(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), Problem> {
-    struct Killed(Child);
-    impl Drop for Killed {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .args(["victim", "--seed", &random.u64(..).to_string(), "--socket"])
-        .arg(scene.service.socket())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    let child = Killed(command.spawn()?);
+    let seed = random.u64(..).to_string();
+    let victim = Process::start(
+        scene.keeper,
+        std::env::current_exe()?.as_os_str(),
+        Ending::Kill,
+        Path::new("/dev/null"),
+        |command| {
+            command
+                .args(["victim", "--seed", &seed, "--socket"])
+                .arg(scene.service.socket())
+                .stdout(Stdio::null());
+        },
+    )?;
     scene.pause(random, 400);
-    if let (true, Some(pid)) = (random.bool(), Pid::from_raw(child.0.id().cast_signed())) {
-        rustix::process::kill_process(pid, Signal::STOP)?;
+    if random.bool() {
+        victim.signal(Signal::STOP)?;
         tally.count("stopped");
         scene.pause(random, 1500);
         if random.bool() {
-            rustix::process::kill_process(pid, Signal::CONT)?;
+            victim.signal(Signal::CONT)?;
             scene.pause(random, 200);
         }
     }
-    drop(child);
+    drop(victim);
     tally.count("killed");
     Ok(())
 }
@@ -149,10 +155,10 @@ fn send_frames(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<
     Ok(())
 }
 
-/// Modules by chance, and changed ones without loops: those might never end, and nobody who trains
+/// Random modules, and changed ones without loops: those might never end, and nobody who trains
 /// beside an endless program gets anything done.
 fn run_programs(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), Problem> {
-    let mut session = Session::open(scene.service.socket(), "programs")?;
+    let mut session = Client::open(scene.service.socket(), "programs")?;
     for _ in 0..random.u32(1..40) {
         if scene.is_over() {
             break;
@@ -167,7 +173,7 @@ fn run_programs(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result
         };
         match session.compile("mlir", &code, &[], COMPILE_TIME)? {
             Ok((program, signature)) => {
-                session.run(program, &signature, Some(random), RUN_TIME)?;
+                iteration::run(&mut session, program, &signature, Some(random), RUN_TIME)?;
                 session.drop_program(program);
                 tally.count("run");
             }
@@ -177,6 +183,7 @@ fn run_programs(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result
     Ok(())
 }
 
+// tidy: long, because it is one list of cases, one for each limit.
 /// Goes to a limit and beyond.
 fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), Problem> {
     let socket = scene.service.socket();
@@ -185,12 +192,12 @@ fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), 
             tally.count("many sessions");
             let mut sessions = Vec::new();
             while sessions.len() < 600 && !scene.is_over() {
-                sessions.push(Session::open(socket, "one of many")?);
+                sessions.push(Client::open(socket, "one of many")?);
             }
         }
         1 => {
             tally.count("many segments");
-            let mut session = Session::open(socket, "segments")?;
+            let mut session = Client::open(socket, "segments")?;
             for _ in 0..=limits::SEGMENTS {
                 session.segment(4096)?;
                 session.flush()?;
@@ -198,7 +205,7 @@ fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), 
         }
         2 => {
             tally.count("many programs");
-            let mut session = Session::open(socket, "programs")?;
+            let mut session = Client::open(socket, "programs")?;
             for _ in 0..500 {
                 let code = small_program(random.u32(..3));
                 let made = session.compile("mlir", code.as_bytes(), &[], COMPILE_TIME)?;
@@ -211,19 +218,19 @@ fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), 
             tally.count("many launches");
             let (mut session, program, array) = with_array(scene)?;
             for _ in 0..4 * limits::LAUNCHES {
-                let operation = session.next_id();
-                let first_output = session.next_id();
+                let operation = session.next_operation();
+                let first_output = session.next_array();
                 let arguments = vec![array];
                 let keep = vec![0];
-                let launch = Execute {
+                let launch = Launch {
                     operation,
                     program,
                     first_output,
                     arguments,
                     keep,
                 };
-                session.push(launch, None);
-                session.push(Await { operation }, None);
+                session.push(launch);
+                session.push(Await { operation });
             }
             session.flush()?;
             until_told(&mut session)?;
@@ -231,21 +238,18 @@ fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), 
         4 => {
             tally.count("many reads");
             let (mut session, _, array) = with_array(scene)?;
-            for request in 0..2 * limits::REQUESTS as u64 {
+            for request in (0..2 * limits::REQUESTS as u64).map(RequestId) {
                 let target = Region {
-                    segment: 2,
+                    segment: SegmentId(2),
                     offset: 0,
                     length: 64 * 64 * 4,
                 };
-                session.push(
-                    Fetch {
-                        request,
-                        array,
-                        target,
-                        form: Form::Raw,
-                    },
-                    None,
-                );
+                session.push(ReadArray {
+                    request,
+                    array,
+                    target,
+                    form: Form::Raw,
+                });
             }
             session.flush()?;
             until_told(&mut session)?;
@@ -255,18 +259,15 @@ fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), 
             let (mut session, _, _) = with_array(scene)?;
             let mut arrays = Vec::new();
             for _ in 0..20_000 {
-                let array = session.next_id();
+                let array = session.next_array();
                 arrays.push(array);
-                session.push(upload(array), None);
+                session.push(upload(array));
             }
             session.flush()?;
             for some in arrays.chunks(limits::BATCH) {
-                session.push(
-                    DropArrays {
-                        arrays: some.to_vec(),
-                    },
-                    None,
-                );
+                session.push(DropArrays {
+                    arrays: some.to_vec(),
+                });
             }
             session.flush()?;
             until_told(&mut session)?;
@@ -275,7 +276,7 @@ fn exhaust(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), 
     Ok(())
 }
 
-fn upload(array: u64) -> Upload {
+fn upload(array: ArrayId) -> Upload {
     Upload {
         array,
         shape: Shape {
@@ -285,7 +286,7 @@ fn upload(array: u64) -> Upload {
         },
         memory: 0,
         data: Region {
-            segment: 2,
+            segment: SegmentId(2),
             offset: 0,
             length: 64 * 64 * 4,
         },
@@ -293,25 +294,27 @@ fn upload(array: u64) -> Upload {
 }
 
 /// A session, a program of it, and an array in its second segment.
-fn with_array(scene: Scene<'_>) -> Result<(Session, u64, u64), Problem> {
-    let mut session = Session::open(scene.service.socket(), "limits")?;
+fn with_array(scene: Scene<'_>) -> Result<(Client, ProgramId, ArrayId), Problem> {
+    let mut session = Client::open(scene.service.socket(), "limits")?;
     let made = session.compile("mlir", small_program(1).as_bytes(), &[], COMPILE_TIME)?;
     let (program, _) = made?;
     session.segment(1 << 16)?;
-    let array = session.next_id();
-    session.push(upload(array), None);
+    let array = session.next_array();
+    session.push(upload(array));
     session.flush()?;
     Ok((session, program, array))
 }
 
 /// Takes answers until the service has read all that was sent.
-fn until_told(session: &mut Session) -> Result<(), Loss> {
-    session.push(AskUsage { request: 77 }, None);
+fn until_told(session: &mut Client) -> Result<(), Loss> {
+    session.push(AskUsage {
+        request: RequestId(77),
+    });
     session.flush()?;
     let deadline = Instant::now() + RUN_TIME;
     loop {
         if let salus_wire::FromService::Usage(usage) = session.receive(deadline)?.message
-            && usage.request == 77
+            && usage.request == RequestId(77)
         {
             return Ok(());
         }
@@ -320,7 +323,7 @@ fn until_told(session: &mut Session) -> Result<(), Loss> {
 
 /// Loops in loops: what they take to compile grows faster than they do.
 fn hold_compilers(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), Problem> {
-    let mut session = Session::open(scene.service.socket(), "slow to compile")?;
+    let mut session = Client::open(scene.service.socket(), "slow to compile")?;
     let depth = random.usize(40..130);
     let mut code = String::from(
         "module @deep { func.func public @main(%a: tensor<i32>) -> tensor<i32> {
@@ -351,8 +354,8 @@ fn hold_compilers(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Resu
     code += "return %l0 : tensor<i32> } }";
     tally.count("asked for");
     // It goes away before the answer as a rule.
-    let patience = Duration::from_millis(random.u64(100..5000));
-    match session.compile("mlir", code.as_bytes(), &[], patience) {
+    let time = Duration::from_millis(random.u64(100..5000));
+    match session.compile("mlir", code.as_bytes(), &[], time) {
         Ok(Ok(_)) => tally.count("compiled"),
         Ok(Err(_)) => tally.count("refused"),
         Err(Loss::Late) => tally.count("left alone"),
@@ -363,14 +366,16 @@ fn hold_compilers(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Resu
 
 /// Asks and asks, and takes no answer.
 fn never_read(scene: Scene<'_>, random: &mut Rng, tally: &mut Tally) -> Result<(), Problem> {
-    let mut session = Session::open(scene.service.socket(), "never reads")?;
+    let mut session = Client::open(scene.service.socket(), "never reads")?;
     session
         .stream()
         .set_write_timeout(Some(Duration::from_secs(5)))?;
     tally.count("sessions");
     while !scene.is_over() {
         for request in 0..1000 {
-            session.push(AskUsage { request }, None);
+            session.push(AskUsage {
+                request: RequestId(request),
+            });
         }
         if session.flush().is_err() {
             tally.count("closed by the service");

@@ -1,14 +1,22 @@
 //! The well-behaved: JAX training scripts, run through the service again and again.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use salus_harness::{Ending, Keeper, LineReader, Process, TempDir};
+
 use super::Arguments;
 use crate::Problem;
-use crate::service::{Setup, venv_of};
+use crate::setup::Setup;
+use crate::setup::venv_of;
+
+/// Between two lines of a job: a compilation, or the steps of a busy machine. Longer is a hang.
+const LINE_TIME: Duration = Duration::from_secs(600);
+
+/// What goes wrong with a job, in a thread.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct Job {
     pub(super) name: String,
@@ -16,6 +24,8 @@ pub(super) struct Job {
     script: PathBuf,
     steps: u64,
     socket: PathBuf,
+    keeper: Keeper,
+    log: PathBuf,
     /// Processes that were started for it.
     pub(super) pids: Mutex<Vec<i32>>,
 }
@@ -46,6 +56,8 @@ const SCRIPTS: &[(&str, u64)] = &[
 
 pub(super) fn all(
     setup: &Setup,
+    keeper: &Keeper,
+    logs: &TempDir,
     arguments: &Arguments,
     socket: &Path,
 ) -> Result<Vec<Job>, Problem> {
@@ -59,6 +71,8 @@ pub(super) fn all(
             script: examples.join(script),
             steps: (steps * arguments.steps / 100).max(20),
             socket: socket.to_owned(),
+            keeper: keeper.clone(),
+            log: logs.path().join(format!("job{number}.log")),
             pids: Mutex::default(),
         }
     };
@@ -76,7 +90,7 @@ pub(super) fn rounds(jobs: &[Job], until: Option<Instant>) -> Result<Vec<Vec<Rou
                     loop {
                         rounds.push(job.round()?);
                         if until.is_none_or(|until| Instant::now() > until) {
-                            return Ok::<_, std::io::Error>(rounds);
+                            return Ok::<_, Failure>(rounds);
                         }
                     }
                 })
@@ -84,60 +98,60 @@ pub(super) fn rounds(jobs: &[Job], until: Option<Instant>) -> Result<Vec<Vec<Rou
             .collect();
         let mut all = Vec::new();
         for slot in slots {
-            all.push(slot.join().map_err(|_| "a job's thread panicked")??);
+            let rounds = slot.join().map_err(|_| "a job's thread panicked")?;
+            all.push(rounds.map_err(|failure| failure.to_string())?);
         }
         Ok(all)
     })
 }
 
 impl Job {
-    fn round(&self) -> std::io::Result<Round> {
-        let mut command = Command::new(&self.python);
-        command
-            .arg(&self.script)
-            .args(["--steps", &self.steps.to_string()])
-            .env("JAX_PLATFORMS", "salus,cpu")
-            .env("SALUS_SOCKET", &self.socket)
-            .env("PJRT_NPROC", "2")
-            .env("TF_CPP_MIN_LOG_LEVEL", "3")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        if let Some(venv) = venv_of(&self.python) {
-            command.env("VIRTUAL_ENV", venv);
-        }
+    fn round(&self) -> Result<Round, Failure> {
+        let _ = std::fs::remove_file(&self.log);
         let began = Instant::now();
-        let mut child = command.spawn()?;
+        let mut process = Process::start(
+            &self.keeper,
+            self.python.as_os_str(),
+            Ending::Kill,
+            &self.log,
+            |command| {
+                command
+                    .arg(&self.script)
+                    .args(["--steps", &self.steps.to_string()])
+                    .env("JAX_PLATFORMS", "salus,cpu")
+                    .env("SALUS_SOCKET", &self.socket)
+                    .env("PJRT_NPROC", "2")
+                    .env("TF_CPP_MIN_LOG_LEVEL", "3")
+                    // Of the service that is tried out, where it is not the installed one.
+                    .envs(std::env::var_os("SALUS_LIBRARY").map(|path| ("SALUS_LIBRARY", path)))
+                    .envs(venv_of(&self.python).map(|venv| ("VIRTUAL_ENV", venv)))
+                    .stdout(Stdio::piped());
+            },
+        )?;
         if let Ok(mut pids) = self.pids.lock() {
-            pids.push(child.id().cast_signed());
+            pids.push(process.pid().cast_signed());
         }
-        let stderr = child.stderr.take();
-        let errors = std::thread::spawn(move || {
-            let mut text = String::new();
-            let _ = stderr.map(|mut pipe| pipe.read_to_string(&mut text));
-            text
-        });
         let mut round = Round {
             began,
             ended: began,
             output: String::new(),
             errors: String::new(),
         };
-        if let Some(stdout) = child.stdout.take() {
-            for line in BufReader::new(stdout).lines() {
-                round.ended = Instant::now();
-                if round.output.is_empty() {
-                    round.began = round.ended;
-                }
-                round.output += &line?;
-                round.output.push('\n');
+        let mut lines = LineReader::new(process.output().ok_or("a job has no output")?);
+        while let Ok(line) = lines.next(LINE_TIME) {
+            round.ended = Instant::now();
+            if round.output.is_empty() {
+                round.began = round.ended;
             }
+            round.output += &line;
+            round.output.push('\n');
         }
-        let status = child.wait()?;
-        round.errors = errors.join().unwrap_or_default();
-        if !status.success() {
-            round.output += &format!("ended with {status}\n");
+        match process.ended_within(LINE_TIME) {
+            Some(status) if status.success() => {}
+            Some(status) => round.output += &format!("ended with {status}\n"),
+            None => round.output += "did not end in time\n",
         }
+        round.errors = process.log();
         Ok(round)
     }
 }

@@ -22,6 +22,10 @@ mod account;
 mod attackers;
 mod jobs;
 
+use crate::iteration;
+use crate::setup::Setup;
+use crate::setup::footprint;
+use salus_harness::{Client, Service, TempDir};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -31,8 +35,6 @@ use fastrand::Rng;
 use serde_json::json;
 
 use crate::Problem;
-use crate::service::{Service, Setup};
-use crate::session::Session;
 use crate::tally::Tally;
 use account::Account;
 use jobs::{Job, Round};
@@ -51,7 +53,7 @@ pub(crate) struct Arguments {
     /// How long their training is, in percent of what it is by default
     #[arg(long, default_value_t = 100)]
     steps: u64,
-    /// Where chance begins
+    /// The seed of all random draws
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Where the example scripts are
@@ -60,14 +62,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Problem> {
-    let service = Service::start_with(setup, "", &["--memory", "4GiB", "--host-memory", "512MiB"])?;
-    let jobs = jobs::all(setup, arguments, service.socket())?;
+    let service = setup.start_with(&["--memory", "4GiB", "--host-memory", "512MiB"])?;
+    let keeper = setup.keeper()?;
+    let logs = TempDir::new(&keeper, "salus-attack-")?;
+    let jobs = jobs::all(setup, &keeper, &logs, arguments, service.socket())?;
     let mut tally = Tally::new("all");
     let lasts = Duration::from_secs(arguments.seconds);
     // The first rounds compile, and say which bits are right; the second ones say how long it takes.
     let right = jobs::rounds(&jobs, None)?;
     let calm = jobs::rounds(&jobs, Some(Instant::now() + lasts))?;
-    tally.note("before", service.footprint()?);
+    tally.note("before", footprint(&service)?);
     let restarts = service.restarts()?;
 
     let over = AtomicBool::new(false);
@@ -76,7 +80,7 @@ pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Prob
     let account = Account::default();
     let (rounds, harm) = std::thread::scope(|scope| {
         let watch = scope.spawn(|| account.watch(&service, &jobs, &over));
-        let attackers = attackers::start(scope, &service, arguments, &over);
+        let attackers = attackers::start(scope, &service, &keeper, arguments, &over);
         let rounds = jobs::rounds(&jobs, Some(until));
         over.store(true, Ordering::Relaxed);
         let mut harm = Vec::new();
@@ -94,7 +98,7 @@ pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Prob
     if deaths > 0 {
         tally.finding(format!(
             "the device host died {deaths} times\n{}",
-            service.log()
+            service.log_tail()
         ));
     }
     for (number, job) in jobs.iter().enumerate() {
@@ -104,7 +108,7 @@ pub(crate) fn attack(setup: &Setup, arguments: &Arguments) -> Result<Tally, Prob
         compare_times(&mut tally, job, &calm[number], &rounds[number], &account);
     }
     service.wait_until_idle()?;
-    tally.note("after", service.footprint()?);
+    tally.note("after", footprint(&service)?);
     tally.note("attack_seconds", began.elapsed().as_secs_f64());
     Ok(tally)
 }
@@ -162,13 +166,19 @@ fn last_line(text: &str) -> &str {
 /// A session that launches until it is killed: what the siege stops and kills at random.
 pub(crate) fn victim(service: &Service, seed: u64) -> Result<Tally, Problem> {
     let mut random = Rng::with_seed(seed);
-    let mut session = Session::open(service.socket(), "victim")?;
+    let mut session = Client::open(service.socket(), "victim")?;
     loop {
         let code = attackers::small_program(random.u32(..1000));
         let made = session.compile("mlir", code.as_bytes(), &[], Duration::from_secs(60))?;
         let (program, signature) = made?;
         for _ in 0..random.u32(1..200) {
-            session.run(program, &signature, None, Duration::from_secs(60))?;
+            iteration::run(
+                &mut session,
+                program,
+                &signature,
+                None,
+                Duration::from_secs(60),
+            )?;
         }
         session.drop_program(program);
     }

@@ -1,14 +1,10 @@
 //! `salus trace` of a service with two jobs, which are played by hand.
 
 use std::collections::BTreeMap;
-use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::Instant;
 
-use salus_channel::{Inbox, Segment, send_all};
-use salus_wire::{
-    Await, Compile, Execute, FromService, Hello, Region, Shape, Terms, ToService, Upload, limits,
-};
+use salus_harness::Client;
+use salus_wire::{ArrayId, OperationId, ProgramId, Region, Shape, limits};
 
 use super::*;
 
@@ -16,112 +12,58 @@ use super::*;
 const ROUNDS: u64 = 1000;
 const STEP: &str = "name: step; params: f32[4]; outputs: f32[4]; scratch: 1000; ms: 2";
 
-/// A job that has come and runs a few iterations.
+/// A job that is connected and runs a few iterations.
 struct Job {
-    socket: UnixStream,
-    inbox: Inbox,
-    /// Whatever it sends lies in here.
-    segment: Segment,
+    client: Client,
+    program: ProgramId,
+    array: ArrayId,
+    /// The last launch.
+    operation: OperationId,
     /// How many iterations it has asked for.
     asked: u64,
 }
 
 impl Job {
     fn start(home: &Home, name: &str) -> Self {
-        let socket = UnixStream::connect(home.socket()).expect("it listens");
-        let patience = Duration::from_secs(PATIENCE_SECONDS as u64);
-        socket.set_read_timeout(Some(patience)).expect("a socket");
-        let mut job = Self {
-            socket,
-            inbox: Inbox::default(),
-            segment: Segment::create(4096, false).expect("memory"),
-            asked: 0,
+        let mut client = Client::open(&home.socket(), name).expect("it listens");
+        let compiled = client.compile("mlir", STEP.as_bytes(), &[], PROMPT);
+        let (program, _) = compiled.expect("it answers").expect("it compiles");
+        let (segment, _memory) = client.segment(16).expect("memory");
+        let shape = Shape {
+            element_type: 11,
+            dims: vec![4],
+            minor_to_major: None,
         };
-        job.send(Hello {
-            protocol_min: 1,
-            protocol_max: 1,
-            version: "test".into(),
-            name: name.into(),
-            terms: Terms::default(),
-            run: 0,
-        });
-        job.until(|message| matches!(message, FromService::Welcome(_)));
-        let segment = job.segment.as_fd().try_clone_to_owned();
-        let announced = salus_wire::Segment { id: 0, bytes: 4096 };
-        send_all(
-            &job.socket,
-            &ToService::from(announced),
-            Some(segment.expect("a descriptor")),
-        )
-        .expect("it reads");
-        assert!(job.segment.copy_in(1024, STEP.as_bytes()));
-        job.send(Compile {
-            program: 1,
-            format: "mlir".into(),
-            code: region(1024, STEP.len() as u64),
-            options: Vec::new(),
-        });
-        job.until(|message| matches!(message, FromService::Compiled(_)));
-        job.send(Upload {
-            array: 1,
-            shape: Shape {
-                element_type: 11,
-                dims: vec![4],
-                minor_to_major: None,
-            },
-            memory: 0,
-            data: region(0, 16),
-        });
-        job
+        let data = Region {
+            segment,
+            offset: 0,
+            length: 16,
+        };
+        let array = client.upload(shape, data);
+        Self {
+            client,
+            program,
+            array,
+            operation: OperationId(0),
+            asked: 0,
+        }
     }
 
-    /// Asks for so many more iterations.
-    fn execute(&mut self, iterations: u64) {
+    /// Asks for this many more iterations.
+    fn launch(&mut self, iterations: u64) {
         assert!(iterations <= limits::LAUNCHES.into());
         for _ in 0..iterations {
-            self.asked += 1;
-            let operation = self.asked;
-            self.send(Execute {
-                operation,
-                program: 1,
-                first_output: 100 * operation,
-                arguments: vec![1],
-                keep: Vec::new(),
-            });
+            let (operation, _) = self.client.launch(self.program, &[self.array], 1);
+            self.operation = operation;
         }
+        self.asked += iterations;
+        self.client.flush().expect("it reads");
     }
 
     fn until_ended(&mut self) {
-        let operation = self.asked;
-        self.send(Await { operation });
-        self.until(|message| {
-            matches!(message, FromService::Completed(ends) if ends.done.contains(&operation))
-        });
-    }
-
-    fn send(&self, message: impl Into<ToService>) {
-        send_all(&self.socket, &message.into(), None).expect("it reads");
-    }
-
-    fn until(&mut self, wanted: impl Fn(&FromService) -> bool) {
-        loop {
-            match self.inbox.take::<FromService>().expect("a frame") {
-                Some(received) if wanted(&received.message) => return,
-                Some(_) => {}
-                None => {
-                    let n = self.inbox.fill(&self.socket, true).expect("it answers");
-                    assert!(n > 0, "the service closed the session");
-                }
-            }
-        }
-    }
-}
-
-fn region(offset: u64, length: u64) -> Region {
-    Region {
-        segment: 0,
-        offset,
-        length,
+        let deadline = Instant::now() + PROMPT;
+        let failed = self.client.wait_for(self.operation, deadline);
+        assert_eq!(failed.expect("it answers"), None);
     }
 }
 
@@ -131,7 +73,7 @@ fn two_jobs(home: &Home) -> [Job; 2] {
     let mut jobs = ["one.py", "two.py"].map(|name| Job::start(home, name));
     for round in 1..=ROUNDS {
         for job in &mut jobs {
-            job.execute(10);
+            job.launch(10);
         }
         for job in &mut jobs {
             job.until_ended();
@@ -226,12 +168,12 @@ fn a_trace_is_a_file_or_a_picture_or_both() {
         let mut command = home.salus(arguments);
         Done::of(
             command
-                .current_dir(&home.dir)
+                .current_dir(home.dir.path())
                 .output()
                 .expect("it can be started"),
         )
     };
-    let (json, svg) = (home.dir.join("salus-trace.json"), home.dir.join("t.svg"));
+    let (json, svg) = (home.path("salus-trace.json"), home.path("t.svg"));
     let done = run(&["trace", "--svg", "t.svg"]);
     assert_eq!((done.code, done.out.as_str()), (0, ""), "{}", done.err);
     assert!(

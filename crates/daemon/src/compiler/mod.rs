@@ -14,13 +14,13 @@ use std::process::ExitCode;
 use salus_channel::{Inbox, Received, blob, open_blob, send_all};
 use salus_device::{Device, Source};
 use salus_wire::{
-    CompileError, CompileRequest, CompileResult, Error, FromCompiler, StoredProgram, ToCompiler,
-    Wire, limits,
+    CompileError, CompileRequest, CompileResult, Error, ErrorCode, FromCompiler, StoredProgram,
+    ToCompiler, Wire, limits,
 };
 
 use crate::config::HostSettings;
 use crate::log;
-use crate::opened::{Opened, open};
+use crate::open_device::{Opened, open};
 use crate::sandbox::Process;
 use crate::supervisor::is_first_compiler;
 
@@ -63,7 +63,7 @@ pub(crate) fn serve<D: Device>(device: &D, socket: &UnixStream) -> Result<(), Er
             },
             Err(e) => {
                 let message = format!("the device host sent what it should not: {e}");
-                return Err(Error { code: 13, message });
+                return Err(Error::new(ErrorCode::Internal, message));
             }
         }
     }

@@ -1,64 +1,25 @@
-//! The strict reader of `salus.toml`: sections whose keys are all known, values with their lines.
+//! Reads `salus.toml` strictly: serde takes the values, problems are worded for people.
 //!
-//! Promise: every problem names file and line, shows the value it is about, and says what is due.
-//! Not here: which settings there are beyond their names, and what holds by default (`config.rs`).
+//! The readers of values say only what they expected; the key, the value that was found and the line
+//! are looked up in the parsed file, where the error was.
+//!
+//! Promise: every problem names file and line, shows the value it is about, and says what was expected.
+//! Not here: which settings there are, and what holds by default (`sections.rs`).
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use salus_engine::Policy;
+use salus_units::parse_bytes;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::Serializer;
+use serde_json::{Map, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{AllowUsers, PluginOption, Problem, parse_bytes};
+use super::sections::Sections;
+use super::{AllowUsers, Problem};
 use crate::paths::absolute;
-
-/// The keys of each section, in the order of the documentation; `""` is the top level.
-const KEYS: &[(&str, &[&str])] = &[
-    (
-        "",
-        &[
-            "schema_version",
-            "service",
-            "device",
-            "scheduling",
-            "limits",
-            "cache",
-            "compilers",
-        ],
-    ),
-    ("service", &["socket", "allow_users", "idle_exit_seconds"]),
-    (
-        "device",
-        &[
-            "device",
-            "lanes",
-            "memory",
-            "host_memory",
-            "lapack",
-            "options",
-        ],
-    ),
-    ("scheduling", &["policy"]),
-    (
-        "limits",
-        &[
-            "memory_per_session",
-            "memory_per_user",
-            "programs_per_user",
-            "sessions_per_user",
-            "callback_seconds",
-            "compile_seconds",
-            "compile_memory",
-            "first_iteration_seconds",
-            "iteration_seconds",
-        ],
-    ),
-    ("cache", &["directory", "disk", "memory", "memory_programs"]),
-    ("compilers", &["count"]),
-];
 
 pub(super) struct File<'a> {
     pub(super) path: &'a Path,
@@ -66,271 +27,224 @@ pub(super) struct File<'a> {
 }
 
 impl File<'_> {
+    pub(super) fn read(&self) -> Result<Sections, Problem> {
+        let table = DeTable::parse(self.text).map_err(|e| self.syntax(&e))?;
+        let root = table.get_ref();
+        self.check_version(root)?;
+        // Serde would take a list for a section, by the order of its keys.
+        for (name, _) in known().iter().filter(|(_, keys)| keys.is_object()) {
+            if let Some(value) = root.get(name.as_str())
+                && !value.get_ref().is_table()
+            {
+                return Err(self.expected(name, value, format_args!("a section [{name}]")));
+            }
+        }
+        Sections::deserialize(toml::Deserializer::from(table.clone())).map_err(|e| {
+            let at = e.span().map_or(0, |span| span.start);
+            let Some((section, key, value)) = find("", root, at) else {
+                return self.syntax(&e);
+            };
+            let expected = e.message().rsplit_once(", expected ");
+            match expected.map_or(e.message(), |(_, expected)| expected) {
+                _ if e.message().starts_with("unknown field") => self.unknown(section, key, at),
+                "a map" => self.expected(key, value, format_args!("a section [{section}.{key}]")),
+                expected => self.expected(key, value, expected),
+            }
+        })
+    }
+
+    fn check_version(&self, root: &DeTable<'_>) -> Result<(), Problem> {
+        let Some(found) = root.get("schema_version") else {
+            return Err(self
+                .problem(0, "`schema_version` is missing")
+                .hint("write `schema_version = 1` as the first line"));
+        };
+        match found.get_ref().as_integer().map(|n| n.as_str()) {
+            Some("1") => Ok(()),
+            _ => {
+                let expected = "1, which this version of Salus reads";
+                Err(self.expected("schema_version", found, expected))
+            }
+        }
+    }
+
     /// A problem at a byte of the text.
-    pub(super) fn problem(&self, at: usize, what: impl fmt::Display) -> Problem {
+    fn problem(&self, at: usize, what: impl fmt::Display) -> Problem {
         let before = &self.text.as_bytes()[..at.min(self.text.len())];
         let line = 1 + before.iter().filter(|&&b| b == b'\n').count();
         Problem::new(format!("{}, line {line}: {what}", self.path.display()))
     }
-}
 
-/// One table of the file, whose keys are all known.
-pub(super) struct Section<'a> {
-    file: &'a File<'a>,
-    table: &'a DeTable<'a>,
-    start: usize,
-}
-
-impl<'a> Section<'a> {
-    pub(super) fn new(
-        file: &'a File<'a>,
-        name: &'static str,
-        table: &'a DeTable<'a>,
-        start: usize,
-    ) -> Result<Self, Problem> {
-        let known = keys_of(name);
-        for key in table.keys() {
-            if !known.contains(&key.get_ref().as_ref()) {
-                let problem = file.problem(key.span().start, unknown(key.get_ref(), name));
-                return Err(match nearest(key.get_ref(), name) {
-                    Some(hint) => problem.hint(hint),
-                    None => problem.hint(format!("it may have {}", listed(known))),
-                });
-            }
-        }
-        Ok(Self { file, table, start })
+    fn syntax(&self, error: &toml::de::Error) -> Problem {
+        self.problem(error.span().map_or(0, |span| span.start), error.message())
     }
 
-    pub(super) fn check_version(&self) -> Result<(), Problem> {
-        let found = self.number("schema_version", 0..=i64::MAX)?;
-        match found {
-            Some(1) => Ok(()),
-            Some(other) => Err(self.wrong(
-                "schema_version",
-                format!("`schema_version` is {other}, and this version of Salus reads 1"),
-            )),
-            None => Err(self
-                .file
-                .problem(self.start, "`schema_version` is missing")
-                .hint("write `schema_version = 1` as the first line")),
-        }
-    }
-
-    fn value(&self, key: &str) -> Option<&'a Spanned<DeValue<'a>>> {
-        self.table.get(key)
-    }
-
-    /// A problem with the value of `key`.
-    fn wrong(&self, key: &str, what: impl fmt::Display) -> Problem {
-        let at = self.value(key).map_or(self.start, |v| v.span().start);
-        self.file.problem(at, what)
-    }
-
-    fn not_a(&self, key: &str, found: &DeValue<'_>, due: impl fmt::Display) -> Problem {
-        self.wrong(
-            key,
-            format!("`{key}` is {}, and {due} is due", shown(found)),
-        )
-    }
-
-    pub(super) fn section(&self, name: &'static str) -> Result<Option<Section<'a>>, Problem> {
-        let Some(value) = self.value(name) else {
-            return Ok(None);
+    fn expected(&self, key: &str, found: &Found<'_>, expected: impl fmt::Display) -> Problem {
+        let shown = match found.get_ref() {
+            DeValue::String(text) => format!("{text:?}"),
+            DeValue::Datetime(_) => "a date".into(),
+            DeValue::Array(_) => "a list".into(),
+            DeValue::Table(_) => "a section".into(),
+            _ => self.text.get(found.span()).unwrap_or_default().to_owned(),
         };
-        let table = value
-            .get_ref()
-            .as_table()
-            .ok_or_else(|| self.not_a(name, value.get_ref(), format_args!("a section [{name}]")))?;
-        Section::new(self.file, name, table, value.span().start).map(Some)
+        let what = format!("`{key}`: expected {expected}, found {shown}");
+        self.problem(found.span().start, what)
     }
 
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Problem> {
-        let Some(value) = self.value(key) else {
-            return Ok(None);
+    fn unknown(&self, section: &str, key: &str, at: usize) -> Problem {
+        let problem = match section {
+            "" => format!("`{key}` is not a key or section of the configuration"),
+            _ => format!("`{key}` is not a key of [{section}]"),
         };
-        match value.get_ref().as_str() {
-            Some(text) if !text.is_empty() => Ok(Some(text)),
-            _ => Err(self.not_a(key, value.get_ref(), "a text")),
-        }
-    }
-
-    /// A path; `~/` is the home directory, because a shell does not see this one.
-    pub(super) fn path(&self, key: &str) -> Result<Option<PathBuf>, Problem> {
-        Ok(self.text(key)?.map(
-            |text| match (text.strip_prefix("~/"), std::env::home_dir()) {
-                (Some(below), Some(home)) => home.join(below),
-                _ => absolute(Path::new(text)),
-            },
-        ))
-    }
-
-    pub(super) fn number(
-        &self,
-        key: &str,
-        range: RangeInclusive<i64>,
-    ) -> Result<Option<i64>, Problem> {
-        let Some(value) = self.value(key) else {
-            return Ok(None);
-        };
-        match integer(value.get_ref()) {
-            Some(number) if range.contains(&number) => Ok(Some(number)),
-            _ => {
-                let due = match (*range.start(), *range.end()) {
-                    (from, i64::MAX) => format!("a whole number from {from}"),
-                    (from, to) => format!("a whole number from {from} to {to}"),
-                };
-                Err(self.not_a(key, value.get_ref(), due))
-            }
-        }
-    }
-
-    pub(super) fn bytes(&self, key: &str) -> Result<Option<u64>, Problem> {
-        let Some(value) = self.value(key) else {
-            return Ok(None);
-        };
-        let bytes = match value.get_ref() {
-            DeValue::String(text) => parse_bytes(text),
-            other => integer(other).and_then(|n| u64::try_from(n).ok()),
-        };
-        match bytes {
-            Some(bytes) if bytes > 0 => Ok(Some(bytes)),
-            _ => Err(self.not_a(key, value.get_ref(), "a size such as \"16GiB\"")),
-        }
-    }
-
-    pub(super) fn policy(&self) -> Result<Option<Policy>, Problem> {
-        let key = "policy";
-        let Some(value) = self.value(key) else {
-            return Ok(None);
-        };
-        let named = match value.get_ref() {
-            DeValue::String(text) => Policy::named(text),
-            _ => None,
-        };
-        let names = Policy::ALL.map(|policy| format!("\"{}\"", policy.name()));
-        match named {
-            Some(policy) => Ok(Some(policy)),
-            None => Err(self.not_a(key, value.get_ref(), format!("one of {}", names.join(", ")))),
-        }
-    }
-
-    pub(super) fn allow_users(&self) -> Result<AllowUsers, Problem> {
-        let key = "allow_users";
-        let Some(value) = self.value(key) else {
-            return Ok(AllowUsers::Owner);
-        };
-        match value.get_ref() {
-            DeValue::String(text) if text == "owner" => return Ok(AllowUsers::Owner),
-            DeValue::String(text) if text == "all" => return Ok(AllowUsers::All),
-            DeValue::Array(items) => {
-                let name = |item: &DeValue<'_>| match item {
-                    DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
-                    other => integer(other)
-                        .and_then(|n| u32::try_from(n).ok())
-                        .map(|n| n.to_string()),
-                };
-                let names: Option<Vec<_>> = items.iter().map(|i| name(i.get_ref())).collect();
-                if let Some(names) = names {
-                    return Ok(AllowUsers::Users(names));
-                }
-            }
-            _ => {}
-        }
-        Err(self.not_a(
-            key,
-            value.get_ref(),
-            "\"owner\", \"all\" or a list of user names",
-        ))
-    }
-
-    pub(super) fn options(&self) -> Result<BTreeMap<String, PluginOption>, Problem> {
-        let Some(value) = self.value("options") else {
-            return Ok(BTreeMap::new());
-        };
-        let table = value
-            .get_ref()
-            .as_table()
-            .ok_or_else(|| self.not_a("options", value.get_ref(), "a section [device.options]"))?;
-        let mut options = BTreeMap::new();
-        for (key, value) in table {
-            let option = match value.get_ref() {
-                DeValue::Boolean(flag) => Some(PluginOption::Bool(*flag)),
-                DeValue::String(text) => Some(PluginOption::Text(text.to_string())),
-                DeValue::Float(number) => number.as_str().parse().ok().map(PluginOption::Float),
-                DeValue::Array(items) => items
-                    .iter()
-                    .map(|item| integer(item.get_ref()))
-                    .collect::<Option<_>>()
-                    .map(PluginOption::Ints),
-                other => integer(other).map(PluginOption::Int),
-            };
-            let option = option.ok_or_else(|| {
-                self.file.problem(
-                    value.span().start,
-                    format!(
-                        "`{}` is {}, and a number, a text, true, false or a list of whole \
-                         numbers is due",
-                        key.get_ref(),
-                        shown(value.get_ref())
-                    ),
-                )
-            })?;
-            options.insert(key.get_ref().to_string(), option);
-        }
-        Ok(options)
+        self.problem(at, problem).hint(meant(section, key))
     }
 }
 
-fn keys_of(section: &str) -> &'static [&'static str] {
-    KEYS.iter()
-        .find(|(name, _)| *name == section)
-        .map_or(&[], |(_, keys)| keys)
+type Found<'a> = Spanned<DeValue<'a>>;
+
+/// The section, key and value at a byte of the text.
+fn find<'t>(
+    section: &'t str,
+    table: &'t DeTable<'_>,
+    at: usize,
+) -> Option<(&'t str, &'t str, &'t Found<'t>)> {
+    table.iter().find_map(|(key, value)| {
+        let name = key.get_ref().as_ref();
+        let below = value.get_ref().as_table();
+        let here = || key.span().start == at || value.span().start == at;
+        below
+            .and_then(|table| find(name, table, at))
+            .or_else(|| here().then_some((section, name, value)))
+    })
 }
 
-fn unknown(key: &str, section: &str) -> String {
-    match section {
-        "" => format!("`{key}` is not a key or section of the configuration"),
-        _ => format!("`{key}` is not a key of [{section}]"),
+/// The keys of the top level, and below each section its own, as the defaults have them.
+pub(super) fn known() -> Map<String, Value> {
+    match serde_json::to_value(Sections::default()) {
+        Ok(Value::Object(known)) => known,
+        _ => Map::new(),
     }
 }
 
 /// What was probably meant: a key spelt alike here, or the same key of another section.
-fn nearest(key: &str, section: &str) -> Option<String> {
+fn meant(section: &str, key: &str) -> String {
     // Two letters exchanged, left out or added; more than that is another word.
     const TYPING_ERRORS: usize = 2;
-    let distance = |known: &str| strsim::damerau_levenshtein(key, known);
-    let here = keys_of(section)
-        .iter()
-        .filter(|known| distance(known) <= TYPING_ERRORS)
-        .min_by_key(|known| distance(known));
-    if let Some(known) = here {
-        return Some(format!("did you mean `{known}`?"));
+    let all = known();
+    let here = all.get(section).map_or(Some(&all), Value::as_object);
+    let here: Vec<_> = here.into_iter().flat_map(Map::keys).cloned().collect();
+    let distance = |known: &&String| strsim::damerau_levenshtein(key, known);
+    let nearest = here.iter().min_by_key(distance);
+    if let Some(nearest) = nearest.filter(|known| distance(known) <= TYPING_ERRORS) {
+        return format!("did you mean `{nearest}`?");
     }
-    let (elsewhere, _) = KEYS.iter().find(|(_, keys)| keys.contains(&key))?;
-    Some(match *elsewhere {
-        "" => format!("`{key}` stands at the top, before the first section"),
-        name => format!("`{key}` belongs in [{name}]"),
+    if all.contains_key(key) {
+        return format!("`{key}` belongs at the top, before the first section");
+    }
+    match all.iter().find(|(_, keys)| keys.get(key).is_some()) {
+        Some((name, _)) => format!("`{key}` belongs in [{name}]"),
+        None => format!("it may have `{}`", here.join("`, `")),
+    }
+}
+
+/// Reads a value as `R`, of which `take` makes what is wanted; `null`, which only JSON has, is `None`.
+fn read<'de, D: Deserializer<'de>, R: Deserialize<'de>, T: Default>(
+    from: D,
+    expected: impl fmt::Display,
+    take: impl FnOnce(R) -> Option<T>,
+) -> Result<T, D::Error> {
+    match Option::<R>::deserialize(from) {
+        Ok(None) => Ok(T::default()),
+        Ok(Some(raw)) => take(raw).ok_or_else(|| D::Error::custom(expected)),
+        Err(_) => Err(D::Error::custom(expected)),
+    }
+}
+
+pub(super) fn number<'de, const MIN: u32, const MAX: u32, D, T>(from: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<u32> + Default,
+{
+    let expected = format_args!("a whole number from {MIN} to {MAX}");
+    let within = |n: u32| (MIN..=MAX).contains(&n).then(|| n.into());
+    read(from, expected, within)
+}
+
+pub(super) fn size<'de, D: Deserializer<'de>, T: From<u64> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    let bytes = |raw: NumberOrText| {
+        let bytes = match raw {
+            NumberOrText::Number(bytes) => Some(bytes),
+            NumberOrText::Text(text) => parse_bytes(&text),
+        };
+        bytes.filter(|bytes| *bytes > 0).map(T::from)
+    };
+    read(from, "a size such as \"16GiB\"", bytes)
+}
+
+pub(super) fn text<'de, D: Deserializer<'de>, T: From<String> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    let text = |text: String| (!text.is_empty()).then(|| text.into());
+    read(from, "a text", text)
+}
+
+/// A path; `~/` is the home directory, because a shell does not see this one.
+pub(super) fn path<'de, D: Deserializer<'de>, T: From<PathBuf> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    let path = |text: String| {
+        let path = match (text.strip_prefix("~/"), std::env::home_dir()) {
+            (Some(below), Some(home)) => home.join(below),
+            _ => absolute(Path::new(&text)),
+        };
+        (!text.is_empty()).then(|| path.into())
+    };
+    read(from, "a text", path)
+}
+
+pub(super) fn policy<'de, D: Deserializer<'de>>(from: D) -> Result<Policy, D::Error> {
+    let name = String::deserialize(from).ok();
+    name.and_then(|name| Policy::named(&name)).ok_or_else(|| {
+        let names = Policy::ALL.map(|policy| format!("\"{}\"", policy.name()));
+        D::Error::custom(format_args!("one of {}", names.join(", ")))
     })
 }
 
-fn listed(keys: &[&str]) -> String {
-    let quoted: Vec<_> = keys.iter().map(|key| format!("`{key}`")).collect();
-    quoted.join(", ")
+pub(super) fn policy_name<S: Serializer>(policy: &Policy, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(policy.name())
 }
 
-fn integer(value: &DeValue<'_>) -> Option<i64> {
-    let number = value.as_integer()?;
-    i64::from_str_radix(number.as_str(), number.radix()).ok()
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
 }
 
-fn shown(value: &DeValue<'_>) -> String {
-    match value {
-        DeValue::String(text) => format!("{text:?}"),
-        DeValue::Integer(number) => number.as_str().to_owned(),
-        DeValue::Float(number) => number.as_str().to_owned(),
-        DeValue::Boolean(flag) => flag.to_string(),
-        DeValue::Datetime(_) => "a date".into(),
-        DeValue::Array(_) => "a list".into(),
-        DeValue::Table(_) => "a section".into(),
+impl<'de> Deserialize<'de> for AllowUsers {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(serde::Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Word(String),
+            Users(Vec<NumberOrText>),
+        }
+        let name = |user| match user {
+            NumberOrText::Number(uid) => u32::try_from(uid).ok().map(|uid| uid.to_string()),
+            NumberOrText::Text(name) => Some(name).filter(|name| !name.is_empty()),
+        };
+        let users = |raw| match raw {
+            Raw::Word(word) if word == "owner" => Some(Self::Owner),
+            Raw::Word(word) if word == "all" => Some(Self::All),
+            Raw::Word(_) => None,
+            Raw::Users(users) => users
+                .into_iter()
+                .map(name)
+                .collect::<Option<_>>()
+                .map(Self::Users),
+        };
+        read(from, "\"owner\", \"all\" or a list of user names", users)
     }
 }

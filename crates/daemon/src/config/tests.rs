@@ -6,8 +6,11 @@ use super::*;
 
 fn places() -> Places {
     Places {
-        uid: 1000,
-        temporary: "/tmp".into(),
+        sockets: salus_channel::endpoint::Search {
+            uid: 1000,
+            temporary: "/tmp".into(),
+            ..Default::default()
+        },
         user_cache: Some("/home/anna/.cache".into()),
         ..Places::default()
     }
@@ -41,9 +44,12 @@ fn a_file_that_says_nothing_gives_the_defaults() {
         ..Config::defaults(&places())
     };
     assert_eq!(config, expected);
-    assert_eq!(config.device, "cpu");
-    assert_eq!(config.cache_dir, Path::new("/home/anna/.cache/salus"));
-    assert_eq!(config.cache_disk_bytes, 2 << 30);
+    assert_eq!(config.host.device.name, "cpu");
+    assert_eq!(
+        config.host.cache.directory,
+        Path::new("/home/anna/.cache/salus")
+    );
+    assert_eq!(config.host.cache.disk, 2 << 30);
 }
 
 #[test]
@@ -71,47 +77,54 @@ count = 3
 "#,
     )
     .expect("it is right");
-    assert_eq!(config.socket, Some("/run/salus/salus.sock".into()));
+    assert_eq!(config.service.socket, Some("/run/salus/salus.sock".into()));
     assert_eq!(
-        config.allow_users,
+        config.service.allow_users,
         AllowUsers::Users(vec!["anna".into(), "1001".into()])
     );
-    assert_eq!(config.idle_exit_seconds, Some(0));
-    assert_eq!((config.device.as_str(), config.lanes), ("cuda", Some(1)));
-    assert_eq!(config.capacity_bytes, Some(16 << 30));
-    assert_eq!(config.lapack, Some("/opt/libopenblas.so.0".into()));
+    assert_eq!(config.service.idle_exit_seconds, Some(0));
     assert_eq!(
-        config.plugin_options["memory_fraction"],
+        (config.host.device.name.as_str(), config.host.device.lanes),
+        ("cuda", Some(1))
+    );
+    assert_eq!(config.host.device.memory, Some(16 << 30));
+    assert_eq!(
+        config.host.device.lapack,
+        Some("/opt/libopenblas.so.0".into())
+    );
+    assert_eq!(
+        config.host.device.options["memory_fraction"],
         PluginOption::Float(0.5)
     );
     assert_eq!(
-        config.plugin_options["visible_devices"],
+        config.host.device.options["visible_devices"],
         PluginOption::Ints(vec![0])
     );
-    assert_eq!(config.cache_disk_bytes, 3 << 29);
-    assert_eq!(config.cache_memory_bytes, 1 << 20);
-    assert_eq!((config.cache_memory_programs, config.compilers), (10, 3));
+    assert_eq!(config.host.cache.disk, 3 << 29);
+    assert_eq!(config.host.cache.memory, 1 << 20);
+    assert_eq!(
+        (
+            config.host.cache.memory_programs,
+            config.host.compilers.count
+        ),
+        (10, 3)
+    );
 }
 
 #[test]
 fn children_read_what_the_supervisor_wrote() {
     let mut config = parse("schema_version = 1").expect("it is right");
-    config
-        .plugin_options
-        .insert("n".into(), PluginOption::Int(2));
-    config
-        .plugin_options
-        .insert("f".into(), PluginOption::Float(0.5));
-    config
-        .plugin_options
-        .insert("b".into(), PluginOption::Bool(true));
-    config
-        .plugin_options
-        .insert("i".into(), PluginOption::Ints(vec![1, 2]));
-    config
-        .plugin_options
-        .insert("t".into(), PluginOption::Text("2".into()));
-    let settings = config.host_settings("/x/plugin.so".into(), Some("/x/lapack.so".into()));
+    let options = &mut config.host.device.options;
+    options.insert("n".into(), PluginOption::Int(2));
+    options.insert("f".into(), PluginOption::Float(0.5));
+    options.insert("b".into(), PluginOption::Bool(true));
+    options.insert("i".into(), PluginOption::Ints(vec![1, 2]));
+    options.insert("t".into(), PluginOption::Text("2".into()));
+    config.host.device.lapack = Some("/x/lapack.so".into());
+    let settings = HostSettings {
+        plugin: "/x/plugin.so".into(),
+        ..config.host
+    };
     let text = serde_json::to_string(&settings).expect("it can be written");
     let read: HostSettings = serde_json::from_str(&text).expect("it can be read");
     assert_eq!(read, settings);
@@ -149,29 +162,29 @@ fn a_key_in_the_wrong_section_is_sent_to_the_right_one() {
 fn a_wrong_value_is_shown_with_what_is_due() {
     check(
         "[device]\nlanes = \"two\"\n",
-        "salus.toml, line 3: `lanes` is \"two\", and a whole number from 1 to 64 is due",
+        "salus.toml, line 3: `lanes`: expected a whole number from 1 to 64, found \"two\"",
     );
     check(
         "[device]\nlanes = 0\n",
-        "salus.toml, line 3: `lanes` is 0, and a whole number from 1 to 64 is due",
+        "salus.toml, line 3: `lanes`: expected a whole number from 1 to 64, found 0",
     );
     check(
         "\n[device]\nmemory = \"16 gigs\"\n",
-        "salus.toml, line 4: `memory` is \"16 gigs\", and a size such as \"16GiB\" is due",
+        "salus.toml, line 4: `memory`: expected a size such as \"16GiB\", found \"16 gigs\"",
     );
     check(
         "[service]\nallow_users = \"everyone\"\n",
-        "salus.toml, line 3: `allow_users` is \"everyone\", and \"owner\", \"all\" or a list of \
-         user names is due",
+        "salus.toml, line 3: `allow_users`: expected \"owner\", \"all\" or a list of \
+         user names, found \"everyone\"",
     );
     check(
         "cache = 3\n",
-        "salus.toml, line 2: `cache` is 3, and a section [cache] is due",
+        "salus.toml, line 2: `cache`: expected a section [cache], found 3",
     );
     check(
         "[device.options]\nx = { y = 1 }\n",
-        "salus.toml, line 3: `x` is a section, and a number, a text, true, false or a list of \
-         whole numbers is due",
+        "salus.toml, line 3: `x`: expected a number, a text, true, false or a list of whole numbers, \
+         found a section",
     );
 }
 
@@ -184,7 +197,7 @@ fn the_version_of_the_file_must_be_there_and_known() {
     );
     check_whole(
         "schema_version = 2\n",
-        "salus.toml, line 1: `schema_version` is 2, and this version of Salus reads 1",
+        "salus.toml, line 1: `schema_version`: expected 1, which this version of Salus reads, found 2",
     );
 }
 
@@ -211,31 +224,11 @@ fn a_named_file_that_is_missing_is_an_error_and_an_unnamed_one_is_not() {
 }
 
 #[test]
-fn sizes() {
-    for (text, bytes) in [
-        ("4096", Some(4096)),
-        ("16GiB", Some(16 << 30)),
-        ("512 MiB", Some(512 << 20)),
-        ("1.5GiB", Some(3 << 29)),
-        ("2GB", Some(2_000_000_000)),
-        ("1B", Some(1)),
-        ("-1GiB", None),
-        ("GiB", None),
-        ("1e3", None),
-        (".5GiB", None),
-        ("99999999999TiB", None),
-        ("", None),
-    ] {
-        assert_eq!(parse_bytes(text), bytes, "{text}");
-    }
-}
-
-#[test]
 fn uploads_are_copied_where_others_than_the_owner_may_come_in() {
     let settings = |users: &str| {
         let text = format!("schema_version = 1\n[service]\n{users}\n");
         let config = parse(&text).expect("it is right");
-        config.host_settings(PathBuf::new(), None)
+        config.host
     };
     assert!(!settings("").copies_uploads());
     assert!(!settings("allow_users = []").copies_uploads());
@@ -253,19 +246,91 @@ programs_per_user = "2GiB"
 sessions_per_user = 10
 "#;
     let config = parse(text).expect("it is right");
-    let limits = config.host_settings(PathBuf::new(), None).limits(100);
+    let limits = config.host.limits(100);
     assert_eq!(limits["memory_per_user"], 1 << 30);
     assert_eq!(limits["programs_per_user"], 2u64 << 30);
     assert_eq!(limits["sessions_per_user"], 10);
     assert_eq!(limits["memory_per_session"], serde_json::Value::Null);
     assert_eq!(limits["launches_in_flight"], 32);
-    let mut config = Config::defaults(&places());
-    let most = |config: &Config| {
-        config
-            .host_settings(PathBuf::new(), None)
-            .user_sessions(100)
+    let most = |users: &str| {
+        let text = format!("schema_version = 1\n[service]\nallow_users = {users}\n");
+        parse(&text).expect("it is right").host.user_sessions(100)
     };
-    assert_eq!(most(&config), 100);
-    config.allow_users = AllowUsers::All;
-    assert_eq!(most(&config), 50);
+    assert_eq!(most("\"owner\""), 100);
+    assert_eq!(most("\"all\""), 50);
+}
+
+/// The block of settings in the documentation.
+fn documented() -> &'static str {
+    let page = include_str!("../../../../docs/configuration.md");
+    let (_, block) = page.split_once("```toml\n").expect("there is a block");
+    block.split_once("```").expect("it ends").0
+}
+
+#[test]
+fn the_documentation_names_every_key_and_is_right() {
+    let config = parse(documented()).expect("it can be copied as it is");
+    assert_eq!(config.host.limits.iteration_seconds, Some(600));
+    let table: toml::Table = documented().parse().expect("it is TOML");
+    for (section, keys) in file::known() {
+        let documented = table.get(&section).expect("the section is documented");
+        for (key, _) in keys.as_object().into_iter().flatten() {
+            assert!(documented.get(key).is_some(), "[{section}] {key}");
+        }
+    }
+}
+
+#[test]
+fn a_list_is_not_a_section() {
+    check(
+        "compilers = [3]\n",
+        "salus.toml, line 2: `compilers`: expected a section [compilers], found a list",
+    );
+    check(
+        "[device]\noptions = [3]\n",
+        "salus.toml, line 3: `options`: expected a section [device.options], found a list",
+    );
+    check(
+        "device.laens = 3\n",
+        "salus.toml, line 2: `laens` is not a key of [device]\n\
+         hint: did you mean `lanes`?",
+    );
+}
+
+#[test]
+fn every_kind_of_value_says_what_it_expects() {
+    let wrong = |section: &str, key: &str, value: &str, expected: &str| {
+        check(
+            &format!("[{section}]\n{key} = {value}\n"),
+            &format!("salus.toml, line 3: `{key}`: expected {expected}"),
+        );
+    };
+    wrong("cache", "disk", "0", "a size such as \"16GiB\", found 0");
+    wrong(
+        "cache",
+        "disk",
+        "[1]",
+        "a size such as \"16GiB\", found a list",
+    );
+    wrong("service", "socket", "\"\"", "a text, found \"\"");
+    wrong("device", "device", "1.5", "a text, found 1.5");
+    wrong(
+        "device",
+        "lanes",
+        "-1",
+        "a whole number from 1 to 64, found -1",
+    );
+    wrong(
+        "service",
+        "allow_users",
+        "[true]",
+        "\"owner\", \"all\" or a list of user names, found a list",
+    );
+    wrong(
+        "scheduling",
+        "policy",
+        "\"fairr\"",
+        "one of \"exclusive\", \"fifo\", \"srtf\", \"pack\", \"fair\", \"priority\", \"las\", \
+         \"deadline\", found \"fairr\"",
+    );
 }

@@ -206,7 +206,7 @@ fn program(refused: Refused) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut always = |numbers: &[i64]| rules.extend(numbers.iter().map(|n| (*n, Vec::new())));
     always(GRAVE);
     always(GRAVE_HERE);
-    // Arguments of these lie in memory, where a filter cannot look; the C library falls back on their
+    // Arguments of these are in memory, where a filter cannot look; the C library falls back on their
     // older forms.
     let mut absent = Vec::new();
     if refused.outside {

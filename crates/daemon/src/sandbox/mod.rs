@@ -1,8 +1,8 @@
-//! The box: what the processes that run vendors' code give up before the first job comes.
+//! The sandbox: what the processes that run vendors' code give up before the first job connects.
 //!
-//! Programs of jobs are compiled and run by libraries of hundreds of megabytes. Whoever finds a hole in
-//! one shall find nothing behind it: no network, no other process, no program to start, and no file but
-//! what the process itself needs. Each of these is refused by the kernel ([`calls`], [`files`],
+//! Programs of jobs are compiled and run by libraries of hundreds of megabytes. A job that finds a hole in
+//! one must find nothing behind it: no network, no other process, no program to start, and no file but
+//! what the process itself needs. Each of these is refused by the kernel (`calls.rs`, `files.rs`,
 //! namespaces, capabilities, limits), in the process itself, and for good.
 //!
 //! | | compiler | device host | either, on devices other than `cpu` |
@@ -26,7 +26,7 @@
 //!
 //! Promise: what the kernel lacks is in [`Held`], which `salus doctor` and the log of the service show.
 //! Cost: 1 ms at the start of a process; system calls that are allowed cost the same (Linux 5.11).
-//! Not here: how long a compilation may take (`device_host/compilers.rs`).
+//! Not here: how long a compilation may take (`device_host/programs/compiler_pool`).
 
 mod calls;
 mod files;
@@ -162,10 +162,10 @@ pub fn confine(process: Process, strength: Strength, settings: &HostSettings) ->
             let _ = builder
                 .recursive(true)
                 .mode(0o700)
-                .create(&settings.cache_dir);
+                .create(&settings.cache.directory);
             Needed {
-                directory: Some(&settings.cache_dir),
-                library: settings.lapack.as_deref(),
+                directory: Some(&settings.cache.directory),
+                library: settings.device.lapack.as_deref(),
             }
         }
     };
@@ -212,7 +212,7 @@ fn limit(process: Process, settings: &HostSettings) -> Result<String, String> {
     let mut limits = vec![(Resource::Core, 0)];
     if process == Process::Compiler {
         limits.push((Resource::Nofile, DESCRIPTORS));
-        let asked = settings.compile_bytes_max;
+        let asked = settings.limits.compile_memory;
         if let Some(bytes) = asked.or_else(|| Some(machine::total_bytes()? / 2)) {
             // A program that takes more ends its own compilation, before the machine has nothing left
             // for others.
@@ -238,7 +238,7 @@ fn log_bytes() -> u64 {
     rustix::fs::fstat(std::io::stderr()).map_or(0, |log| log.st_size.unsigned_abs())
 }
 
-/// A network of its own, with nothing in it. Whoever may not make one may with a user namespace, where
+/// A network of its own, with nothing in it. A process that may not make one may with a user namespace, where
 /// the system allows these.
 fn leave_network() -> Result<String, String> {
     let net = CloneFlags::CLONE_NEWNET;

@@ -38,6 +38,7 @@ pub(super) const CALLS: &str = "system calls";
 /// The one escape that the light box refuses, too.
 pub const GRAVE: &str = "make a system call that no plugin needs";
 
+// tidy: long, because it is one list of attempts.
 /// Tries all of them. `outside` is a directory that this process could write to before, with the files
 /// `secret` and `removable` in it and a socket `listens`.
 pub fn escapes(outside: &Path) -> Vec<Escape> {

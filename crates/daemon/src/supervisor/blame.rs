@@ -14,7 +14,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use salus_wire::{Convicted, limits};
+use salus_wire::{Convicted, Error, ErrorCode, limits};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -51,13 +51,16 @@ pub(super) struct Conviction {
 }
 
 impl Conviction {
-    /// What everybody is told who wants to run it.
-    fn text(&self) -> String {
-        format!(
+    /// The error of every job that wants to run it.
+    fn error(&self) -> Error {
+        let message = format!(
             "the program `{}` is refused, because it ended the device host of this service ({}) when \
-             it ran for {}, and all sessions with it\n\nhint: change the program; if the device's \
-             plugin is replaced by one that can run it, it is allowed again",
+             it ran for {}, and all sessions with it",
             self.name, self.how, self.whose
+        );
+        Error::new(ErrorCode::FailedPrecondition, message).hint(
+            "change the program; if the device's plugin is replaced by one that can run it, it is \
+             allowed again",
         )
     }
 }
@@ -149,7 +152,7 @@ impl Blame {
     pub(super) fn messages(&self) -> impl Iterator<Item = Convicted> {
         self.convicted.iter().map(|one| Convicted {
             program: one.program,
-            why: one.text(),
+            error: one.error(),
         })
     }
 
@@ -159,7 +162,7 @@ impl Blame {
     }
 }
 
-/// What a session is told that was lost with the device host.
+/// The reason that a session gets that was lost with the device host.
 pub(super) fn fate(
     session: u64,
     how: &str,
@@ -232,7 +235,7 @@ mod tests {
         let told: Vec<Convicted> = later.messages().collect();
         assert_eq!(told[0].program, 5);
         for part in ["`jit_5`", "signal 11 (SIGSEGV)", "session 7"] {
-            assert!(told[0].why.contains(part), "{}", told[0].why);
+            assert!(told[0].error.message.contains(part), "{}", told[0].error);
         }
     }
 

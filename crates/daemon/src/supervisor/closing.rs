@@ -2,7 +2,7 @@
 //!
 //! The last close of a descriptor may take as long as its owner likes: a socket that lingers, a file
 //! in a file system that a user serves. Anybody can send such descriptors with the bytes of a
-//! connection, and whoever closes the connection closes them, also those that were never looked at.
+//! connection, and the process that closes the connection closes them, also those that were never looked at.
 //! So the supervisor's own thread closes nothing that comes from outside: threads of a [`Closer`] do.
 //! Kernels since 6.16 do not let such descriptors in to begin with ([`keep_descriptors_out`]).
 //!
@@ -15,8 +15,10 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
+
+use salus_channel::{lock, wait_timeout};
 
 /// As many closes may wait before others have to wait for them.
 const THREADS_MAX: usize = 64;
@@ -42,7 +44,7 @@ struct State {
 
 impl Closer {
     pub(super) fn close(&self, descriptor: impl Into<OwnedFd>) {
-        let mut state = self.0.lock();
+        let mut state = lock(&self.0.state);
         state.waiting.push_back(descriptor.into());
         if state.idle >= state.waiting.len() {
             return self.0.work.notify_one();
@@ -59,25 +61,18 @@ impl Closer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic under this lock")
-    }
-
     fn serve(&self) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         loop {
             if let Some(descriptor) = state.waiting.pop_front() {
                 drop(state);
                 drop(descriptor);
-                state = self.lock();
+                state = lock(&self.state);
                 continue;
             }
             state.idle += 1;
-            let (woken, waited) = self
-                .work
-                .wait_timeout(state, IDLE)
-                .expect("no panic under this lock");
-            state = woken;
+            let waited;
+            (state, waited) = wait_timeout(&self.work, state, IDLE);
             state.idle -= 1;
             if waited.timed_out() && state.waiting.is_empty() {
                 state.threads -= 1;

@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use salus_channel::Outbox;
-use salus_wire::{Answer, Error, FromService, Refused, Terms};
+use salus_wire::{Answer, Error, ErrorCode, FromService, JobSettings, Refused};
 use serde_json::json;
 
 use super::closing::{Closer, Link};
-use super::greeting::{Greeting, Peer, code, refusal};
+use super::greeting::{Greeting, Peer};
 
 /// A job sends its first frame as soon as it is connected; this is for a machine under load.
 const GREETING_TIME: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ pub(super) const REPORT_TIME: Duration = Duration::from_secs(2);
 /// For a command to read its answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 /// Connections whose first frame is not complete. Of more, those are closed that have been silent
-/// longest, of the user who has most of them: whoever sends its frame at once is always heard.
+/// longest, of the user who has most of them: a peer that sends its frame at once is always served.
 const GREETINGS: usize = 256;
 /// The same of one user.
 const GREETINGS_A_USER: usize = 64;
@@ -51,11 +51,11 @@ pub(super) enum Stage {
     Waiting {
         protocol: u32,
         name: String,
-        terms: Terms,
+        settings: JobSettings,
         run: u64,
     },
     /// A command that waits for the device host's answer.
-    Reporting { request: u64, wanted: Wanted },
+    Reporting { request: u64, awaited: Awaited },
     /// An answer is being written. `stays`: it then stays open until the service has ended, so that
     /// the end of the stream tells `salus stop` that it has.
     Answering { outbox: Outbox, stays: bool },
@@ -66,7 +66,7 @@ pub(super) enum Stage {
 
 /// What a command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum Awaited {
     Report,
     /// That a session is treated differently; shown by a report.
     Change,
@@ -151,7 +151,7 @@ impl Connections {
                 "{} connections of this user have sent no first message, the most that may",
                 of.map_or(0, Vec::len)
             );
-            self.refuse(*oldest, refusal(code::RESOURCE_EXHAUSTED, why));
+            self.refuse(*oldest, Error::new(ErrorCode::ResourceExhausted, why));
         }
     }
 

@@ -134,7 +134,7 @@ fn lock(socket: &Path) -> Result<File, Problem> {
 }
 
 fn taken(socket: &Path, lock: &mut File) -> Problem {
-    // A process id has few digits; whatever else lies there is not printed.
+    // A process id has few digits; anything else in the file is not printed.
     let mut text = String::new();
     let _ = lock.take(32).read_to_string(&mut text);
     let holder = match text.trim().parse::<u32>() {

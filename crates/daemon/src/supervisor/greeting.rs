@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
-use salus_wire::{Command, Error, Header, Hello, ToService, decode_body, version};
+use salus_wire::{Command, Error, ErrorCode, Header, Hello, ToService, decode_body, version};
 
 use super::closing::Closer;
 
@@ -21,23 +21,6 @@ pub(super) const FIRST_FRAME_BYTES: usize = Header::BYTES + (4 << 10);
 
 /// The kernel sends no more with one message. With room for all of them, none is closed by reading.
 const DESCRIPTORS: usize = 253;
-
-/// absl's status codes, which are PJRT's.
-pub(super) mod code {
-    pub(crate) const INVALID_ARGUMENT: u32 = 3;
-    pub(crate) const DEADLINE_EXCEEDED: u32 = 4;
-    pub(crate) const PERMISSION_DENIED: u32 = 7;
-    pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
-    pub(crate) const FAILED_PRECONDITION: u32 = 9;
-    pub(crate) const UNAVAILABLE: u32 = 14;
-}
-
-pub(super) fn refusal(code: u32, message: impl Into<String>) -> Error {
-    Error {
-        code,
-        message: message.into(),
-    }
-}
 
 /// Who is at the other end, as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +42,7 @@ impl Peer {
 
 /// What the first frame asks for, its version agreed on.
 #[derive(Debug, PartialEq)]
-pub(super) enum Wish {
+pub(super) enum FirstRequest {
     Session { hello: Hello, protocol: u32 },
     Command(Command),
 }
@@ -70,7 +53,7 @@ pub(super) enum Progress {
     More,
     Closed,
     Refuse(Error),
-    Ready(Wish),
+    Ready(FirstRequest),
 }
 
 /// Bytes of the first frame so far.
@@ -141,14 +124,14 @@ impl Greeting {
             Ok(ToService::Hello(hello)) => {
                 let theirs = (hello.protocol_min, hello.protocol_max);
                 match choose(theirs, Side::Library) {
-                    Ok(protocol) => Progress::Ready(Wish::Session { hello, protocol }),
+                    Ok(protocol) => Progress::Ready(FirstRequest::Session { hello, protocol }),
                     Err(error) => Progress::Refuse(error),
                 }
             }
             Ok(ToService::Command(command)) => {
                 let theirs = (command.protocol_min, command.protocol_max);
                 match choose(theirs, Side::Command) {
-                    Ok(_) => Progress::Ready(Wish::Command(command)),
+                    Ok(_) => Progress::Ready(FirstRequest::Command(command)),
                     Err(error) => Progress::Refuse(error),
                 }
             }
@@ -173,8 +156,8 @@ fn choose(theirs: (u32, u32), side: Side) -> Result<u32, Error> {
             Side::Library => ranges,
             Side::Command => ranges.replace("the job's library", "this command"),
         };
-        refusal(
-            code::FAILED_PRECONDITION,
+        Error::new(
+            ErrorCode::FailedPrecondition,
             format!("{ranges}; update the older of the two (`pip install -U salus`)"),
         )
     })
@@ -201,8 +184,8 @@ fn other_version(kind: u16, body: &[u8]) -> Option<Error> {
 }
 
 fn garbage(why: &str) -> Progress {
-    Progress::Refuse(refusal(
-        code::INVALID_ARGUMENT,
+    Progress::Refuse(Error::new(
+        ErrorCode::InvalidArgument,
         format!("the first message is not one of Salus': {why}"),
     ))
 }
@@ -211,13 +194,13 @@ fn garbage(why: &str) -> Progress {
 mod tests {
     use std::io::Write;
 
-    use salus_wire::{Message, Request, Terms, encode_frame};
+    use salus_wire::{JobSettings, Message, Request, encode_frame};
 
     use super::*;
 
     fn frame(message: &ToService) -> Vec<u8> {
         let mut bytes = Vec::new();
-        encode_frame(message, 1, 0, &mut bytes);
+        encode_frame(message, 0, &mut bytes);
         bytes
     }
 
@@ -227,7 +210,7 @@ mod tests {
             protocol_max: max,
             version: "0.1.0".into(),
             name: "train.py".into(),
-            terms: Terms::default(),
+            settings: JobSettings::default(),
             run: 0,
         }
         .into()
@@ -265,7 +248,7 @@ mod tests {
         }
         near.write_all(b"next").expect("it fits");
         match greeting.advance(&far, &Closer::default()) {
-            Progress::Ready(Wish::Session { hello, protocol }) => {
+            Progress::Ready(FirstRequest::Session { hello, protocol }) => {
                 assert_eq!((hello.name.as_str(), protocol), ("train.py", 1));
             }
             other => panic!("not let in: {other:?}"),
@@ -278,7 +261,7 @@ mod tests {
     #[test]
     fn another_version_is_refused_with_both_ranges() {
         let error = refused(&frame(&hello(7, 9)));
-        assert_eq!(error.code, code::FAILED_PRECONDITION);
+        assert_eq!(error.code, ErrorCode::FailedPrecondition);
         assert_eq!(
             error.message,
             "the service speaks protocol versions 1 to 1, the job's library 7 to 9; update the \
@@ -302,21 +285,21 @@ mod tests {
         bytes.extend_from_slice(&[1, 2, 3]);
         let length = (bytes.len() - Header::BYTES) as u32;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
-        assert_eq!(refused(&bytes).code, code::FAILED_PRECONDITION);
+        assert_eq!(refused(&bytes).code, ErrorCode::FailedPrecondition);
     }
 
     #[test]
     fn garbage_is_refused_and_never_waited_for() {
         let mut http = b"GET / HTTP/1.1\r\nHost: salus\r\n\r\n".to_vec();
-        assert_eq!(refused(&http).code, code::INVALID_ARGUMENT);
+        assert_eq!(refused(&http).code, ErrorCode::InvalidArgument);
         http.fill(0xff);
-        assert_eq!(refused(&http).code, code::INVALID_ARGUMENT);
-        assert_eq!(refused(&[0; 64]).code, code::INVALID_ARGUMENT);
+        assert_eq!(refused(&http).code, ErrorCode::InvalidArgument);
+        assert_eq!(refused(&[0; 64]).code, ErrorCode::InvalidArgument);
         let mut big = frame(&hello(1, 1));
         big[..4].copy_from_slice(&(1u32 << 19).to_le_bytes());
         assert_eq!(
             refused(&big).message,
-            "the first message is not one of Salus': it announces 524304 bytes, 4112 is the limit"
+            "the first message is not one of Salus': it announces 524296 bytes, 4104 is the limit"
         );
     }
 
@@ -357,7 +340,10 @@ mod tests {
 
     #[test]
     fn a_message_out_of_turn_is_refused() {
-        let early: ToService = salus_wire::DropProgram { program: 1 }.into();
+        let early: ToService = salus_wire::DropProgram {
+            program: salus_wire::ProgramId(1),
+        }
+        .into();
         assert_eq!(early.kind(), 12);
         assert_eq!(
             refused(&frame(&early)).message,

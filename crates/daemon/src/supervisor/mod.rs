@@ -7,23 +7,20 @@
 //!
 //! Promise: nothing that a job or a command sends, or leaves unsent, makes it panic, wait or grow
 //! beyond named limits. No child outlives it. After a clean end its socket is gone.
-//! Cost: asleep unless somebody comes or goes.
+//! Cost: asleep unless a connection comes or goes.
 //! Not here: vendor code, programs, arrays, turns.
 
+mod access;
 mod blame;
 mod children;
 mod closing;
-mod compilers;
+mod commands;
 mod connections;
 mod endpoint;
-mod entry;
 mod greeting;
-mod host;
 mod jobs;
-mod process;
 mod report;
 mod signals;
-mod users;
 
 #[cfg(test)]
 mod tests;
@@ -36,37 +33,36 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use salus_wire::limits;
+use salus_wire::{Error, ErrorCode, limits};
 use serde_json::Value;
 
+use self::access::Access;
 use self::blame::Blame;
 use self::closing::Closer;
-use self::compilers::Compilers;
 use self::connections::Connections;
 use self::endpoint::Endpoint;
-use self::greeting::{code, refusal};
-use self::host::{Deaths, Host};
 use self::report::Sessions;
 use self::signals::Signals;
-use self::users::Gate;
 use crate::config::{AllowUsers, HostSettings, Problem};
 use crate::log;
+use crate::supervisor::children::compilers::Compilers;
+use crate::supervisor::children::device_host_process::{Deaths, Host};
 
+pub use self::access::name_of;
 pub use self::endpoint::is_locked;
-pub(crate) use self::entry::is_first_compiler;
-pub use self::entry::{COMPILER, enter};
-pub use self::process::Launcher;
-pub use self::users::name_of;
+pub(crate) use crate::supervisor::children::child_entry::is_first_compiler;
+pub use crate::supervisor::children::child_entry::{COMPILER, enter};
+pub use crate::supervisor::children::process::Launcher;
 
-/// What a service is told when it starts.
+/// What a service needs to start.
 pub struct Service {
     pub socket: PathBuf,
     pub allow_users: AllowUsers,
-    /// How long it stays without a session; `None` is for ever.
+    /// How long it stays without a session; `None` is forever.
     pub idle_exit: Option<Duration>,
     pub host: HostSettings,
     pub launcher: Launcher,
-    /// Called once when the device is open, with what `salus ps` is told of it.
+    /// Called once when the device is open, with the device's part of `salus ps`.
     pub when_ready: Box<dyn FnMut(&Value)>,
 }
 
@@ -78,7 +74,7 @@ pub enum End {
     Idle { after: Duration },
 }
 
-/// Serves until somebody wants it to end, or until the device cannot be served.
+/// Serves until it is asked to end, or until the device cannot be served.
 ///
 /// To be called on the main thread (see `process.rs`).
 pub fn serve(service: Service) -> Result<End, Problem> {
@@ -90,14 +86,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For children to end by themselves before they are killed.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// Lines a minute. Whoever causes them shall not fill a disk: a session may come and go in a few
-/// milliseconds.
+/// Lines a minute: jobs cause them, and must not fill a disk. A session may last a few milliseconds.
 const REFUSALS_LOGGED: u32 = 20;
-const COMINGS_LOGGED: u32 = 240;
+const ACTIVITY_LOGGED: u32 = 240;
 
 struct Supervisor {
     service: Service,
-    gate: Gate,
+    access: Access,
     endpoint: Endpoint,
     to_end: Signals,
     of_children: Signals,
@@ -117,19 +112,19 @@ struct Supervisor {
     blame: Blame,
     /// Why sessions were lost, and whose they were.
     fates: BTreeMap<u64, (u32, String)>,
-    /// The device host is being ended because somebody wants it: what its sessions are told.
+    /// Why the device host is being killed on request: the reason that its sessions get.
     kill_now: Option<String>,
     was_ready: bool,
     compilers: Compilers,
     started: Instant,
     accept_after: Option<Instant>,
-    /// Since when nobody has used the service.
+    /// Since when no job has used the service.
     idle_since: Instant,
-    /// Lines in the log about connections that came to nothing.
+    /// Lines in the log about connections that were refused.
     refusals: log::Quota,
-    /// Lines about what jobs and commands do: sessions that come, go and are changed, and compilers
-    /// that end of a program.
-    comings: log::Quota,
+    /// Lines about what jobs and commands do: sessions that open, close and are changed, and compilers
+    /// that a program ended.
+    activity: log::Quota,
     /// Set when it is time to go.
     end: Option<Result<End, Problem>>,
 }
@@ -148,7 +143,7 @@ impl Supervisor {
     fn new(service: Service) -> Result<Self, Problem> {
         let signals = |e: io::Error| Problem::new(format!("signals cannot be received: {e}"));
         let owner = rustix::process::geteuid().as_raw();
-        let gate = Gate::new(owner, &service.allow_users)?;
+        let access = Access::new(owner, &service.allow_users)?;
         let now = Instant::now();
         let closer = Closer::default();
         let sessions_max = sessions_allowed(raise_descriptor_limit());
@@ -157,8 +152,8 @@ impl Supervisor {
             to_end: Signals::to_end().map_err(signals)?,
             of_children: Signals::of_children().map_err(signals)?,
             compilers: Compilers::new(service.host.compilers_max()),
-            blame: Blame::open(&service.host.cache_dir),
-            gate,
+            blame: Blame::open(&service.host.cache.directory),
+            access,
             sessions_per_user: service.host.user_sessions(sessions_max),
             service,
             connections: Connections::new(closer.clone()),
@@ -177,7 +172,7 @@ impl Supervisor {
             accept_after: None,
             idle_since: now,
             refusals: log::Quota::of(REFUSALS_LOGGED),
-            comings: log::Quota::of(COMINGS_LOGGED),
+            activity: log::Quota::of(ACTIVITY_LOGGED),
             end: None,
         })
     }
@@ -198,7 +193,7 @@ impl Supervisor {
         end
     }
 
-    /// Sleeps until something is ready or due.
+    /// Sleeps until something is ready or the nearest deadline has passed.
     fn wait(&self, now: Instant) -> io::Result<Vec<(Source, PollFlags)>> {
         let mut sources = vec![Source::ToEnd, Source::OfChildren];
         let mut fds = vec![
@@ -222,9 +217,10 @@ impl Supervisor {
             sources.push(Source::Connection(id));
             fds.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), events));
         }
+        // Longer than a `Timespec` can say is forever.
         let timeout = self
             .next_deadline(now)
-            .map(|at| timespec(at.saturating_duration_since(now)));
+            .and_then(|at| Timespec::try_from(at.saturating_duration_since(now)).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => {}
             Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
@@ -270,7 +266,7 @@ impl Supervisor {
             self.start_host(now);
         }
         self.start_compilers(now);
-        self.tell_policy();
+        self.send_policy();
         self.adopt_waiting(now);
         if let (Some(at), Some(after)) = (self.idle_deadline(), self.service.idle_exit)
             && at <= now
@@ -296,7 +292,7 @@ impl Supervisor {
         .min()
     }
 
-    /// When the service ends for want of jobs; somebody who is just coming postpones it.
+    /// When the service ends because no job uses it; a connection that is being opened postpones it.
     fn idle_deadline(&self) -> Option<Instant> {
         let nobody = self.sessions.is_empty()
             && self.connections.greetings() == 0
@@ -323,7 +319,7 @@ impl Supervisor {
             Err(problem) => problem.what.clone(),
         };
         log::info(format_args!("ends: {why}"));
-        let gone = refusal(code::UNAVAILABLE, format!("the service ends: {why}"));
+        let gone = Error::new(ErrorCode::Unavailable, format!("the service ends: {why}"));
         let waiting: Vec<u64> = [connections.waiting(), connections.reporting(None)].concat();
         connections.refuse_all(&waiting, &gone);
         drop(endpoint);
@@ -340,10 +336,10 @@ impl Supervisor {
                 break;
             }
             let mut ended = [PollFd::new(&of_children, PollFlags::IN)];
-            let _ = poll(&mut ended, Some(&timespec(left)));
+            let _ = poll(&mut ended, Timespec::try_from(left).ok().as_ref());
             of_children.take();
         }
-        // Whoever is left is killed as it is dropped; a `salus stop` that waits sees the end of its
+        // A process that is left is killed as it is dropped; a `salus stop` that waits sees the end of its
         // stream after that.
         drop((host, compilers));
         drop(connections);
@@ -371,7 +367,7 @@ pub fn sessions_max() -> usize {
     sessions_allowed(highest.unwrap_or(u64::MAX))
 }
 
-/// Sessions that the device host can serve with so many descriptors.
+/// Sessions that the device host can serve with this many descriptors.
 fn sessions_allowed(descriptors: u64) -> usize {
     /// What it needs for itself: the plugin, the compilers, the cache.
     const OWN: u64 = 128;
@@ -379,11 +375,4 @@ fn sessions_allowed(descriptors: u64) -> usize {
     const EACH: u64 = 4;
     let allowed = descriptors.saturating_sub(OWN) / EACH;
     usize::try_from(allowed).map_or(limits::SESSIONS, |n| n.clamp(1, limits::SESSIONS))
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    }
 }

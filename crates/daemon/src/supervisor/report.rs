@@ -1,4 +1,4 @@
-//! What `salus ps` is told: the device host's report, with what only the supervisor knows.
+//! The report for `salus ps`: the device host's, with what only the supervisor knows.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -6,10 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use salus_channel::with_text;
-use salus_wire::{Answer, Error, limits};
+use salus_engine::Policy;
+use salus_wire::{Answer, Error, ErrorCode, limits};
 use serde_json::{Map, Value, json};
-
-use super::greeting::{code, refusal};
 
 /// What the supervisor remembers of a session: enough to name it.
 #[derive(Debug, Clone)]
@@ -55,8 +54,8 @@ pub(super) struct ServicePart<'a> {
     /// Programs that ended a device host.
     pub(super) convicted: Value,
     pub(super) waiting_jobs: usize,
-    /// What the device host was told, or will be when it listens.
-    pub(super) policy: &'a str,
+    /// The policy that the device host has, or gets when it listens.
+    pub(super) policy: Policy,
     /// Those that hold, by their names in the configuration.
     pub(super) limits: Value,
 }
@@ -93,7 +92,7 @@ pub(super) fn merge(
     Value::Object(report)
 }
 
-fn what_is_known(state: &str, policy: &str, sessions: &Sessions) -> Map<String, Value> {
+fn what_is_known(state: &str, policy: Policy, sessions: &Sessions) -> Map<String, Value> {
     let mut report = Map::new();
     report.insert("device".into(), unknown_device(state, policy));
     report.insert("sessions".into(), list(sessions, "unknown"));
@@ -130,29 +129,29 @@ pub(super) fn hide_names(report: &mut Value, sessions: &Sessions, uid: u32) {
     }
 }
 
-/// What `salus stop` is told before the service ends.
+/// The answer to `salus stop` before the service ends.
 pub(super) fn farewell(sessions: &Sessions) -> Value {
     json!({ "pid": std::process::id(), "sessions": list(sessions, "ended") })
 }
 
-/// A report as an answer, and the memory that it lies in if no frame holds it.
+/// A report as an answer, and the memory that holds it if no frame does.
 pub(super) fn answer(report: &Value) -> Result<(Answer, Option<OwnedFd>), Error> {
     let text = report.to_string();
     let bytes = text.len();
     match with_text(text, limits::JSON_BYTES) {
         Ok((json, blob)) => Ok((Answer { json }, blob)),
-        Err(e) => Err(refusal(
-            code::RESOURCE_EXHAUSTED,
+        Err(e) => Err(Error::new(
+            ErrorCode::ResourceExhausted,
             format!("there is no memory for a report of {bytes} bytes: {e}"),
         )),
     }
 }
 
 /// The keys that scripts rely on are always there; what is not known is `null`.
-fn unknown_device(state: &str, policy: &str) -> Value {
+fn unknown_device(state: &str, policy: Policy) -> Value {
     json!({
         "state": state,
-        "policy": policy,
+        "policy": policy.name(),
         "platform": null,
         "kind": null,
         "capacity_bytes": null,
@@ -176,7 +175,7 @@ mod tests {
             convicted: json!([]),
             restarts: 1,
             waiting_jobs: 0,
-            policy: "srtf",
+            policy: Policy::Srtf,
             limits: json!({ "sessions": 4096 }),
         }
     }

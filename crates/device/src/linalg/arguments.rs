@@ -1,11 +1,11 @@
 //! What a program hands to a handler, checked: numbers of operands and results, their types and
-//! shapes, and attributes. All of it is a job's claim, and LAPACK itself checks next to nothing.
+//! shapes, and attributes. All of it is untrusted, and LAPACK itself checks next to nothing.
 //!
 //! An array is a stack of matrices, vectors or numbers: its leading dimensions are the same for
 //! all arrays of a call, and each is worked on for itself. JAX lays matrices out by column, as
 //! LAPACK wants them; a program that does not gets wrong numbers and nothing worse.
 //!
-//! Promise: what is handed out is as large as was asked for. A result holds nothing of what lay
+//! Promise: what is handed out is as large as was asked for. A result holds nothing of what was
 //! in its memory before: LAPACK leaves some of them alone.
 
 use salus_pjrt::sys::*;
@@ -26,9 +26,9 @@ pub(super) struct Arguments<'a> {
     results: Vec<FfiBuffer<'a>>,
     /// The leading dimensions.
     batch: &'a [i64],
-    /// How many matrices are to be worked on: none if they are empty.
+    /// How many matrices to work on: none if they are empty.
     pub(super) count: usize,
-    /// Of the main operand.
+    /// The main operand's.
     pub(super) rows: usize,
     pub(super) columns: usize,
 }
@@ -36,7 +36,7 @@ pub(super) struct Arguments<'a> {
 /// The size of a workspace that asks which size it should have.
 pub(super) const QUESTION: i32 = -1;
 
-/// A stack: where it lies, and how far its entries are apart.
+/// A stack: its address, and how far its entries are apart.
 #[derive(Clone, Copy)]
 pub(super) struct Stack<T> {
     data: *mut T,
@@ -44,14 +44,14 @@ pub(super) struct Stack<T> {
 }
 
 impl<T> Stack<T> {
-    /// Where entry `index` begins; below [`Arguments::count`] it is there.
+    /// The address of entry `index`, which exists if `index` is below [`Arguments::count`].
     pub(super) fn at(self, index: usize) -> *mut T {
         self.data.wrapping_add(index * self.step)
     }
 }
 
 impl<'a> Arguments<'a> {
-    /// Of a call with so many operands and results.
+    /// The arguments of a call that must have this many operands and results.
     pub(super) fn of(
         invocation: Invocation<'a>,
         (operands, results): (usize, usize),
@@ -246,7 +246,7 @@ impl<'a> Arguments<'a> {
     /// Asks a routine for its workspace, then runs it on each matrix.
     ///
     /// `run` gets the number of a matrix, the workspace, its size (-1 if it is a question) and the
-    /// place for the outcome. It is called for matrices that are there, if none is, not at all.
+    /// place for the outcome. It is not called if there is no matrix.
     pub(super) fn each<T: Scalar>(
         &self,
         info: Option<Stack<i32>>,
@@ -268,7 +268,7 @@ impl<'a> Arguments<'a> {
         Ok(())
     }
 
-    /// What a workspace query came to.
+    /// The result of a workspace query.
     fn answered<T: Scalar>(&self, optimal: T, info: i32) -> Result<i32, Error> {
         let elements = optimal.to_f64();
         // Written so that NaN is refused.
@@ -282,7 +282,7 @@ impl<'a> Arguments<'a> {
         )))
     }
 
-    /// A size that LAPACK is told.
+    /// A size as LAPACK takes it.
     pub(super) fn told(&self, elements: usize) -> Result<i32, Error> {
         i32::try_from(elements).map_err(|_| {
             self.wrong(format!(
@@ -334,7 +334,7 @@ impl<'a> Arguments<'a> {
 fn clear(buffer: &FfiBuffer<'_>, element_bytes: usize) {
     let bytes = buffer.elements() * element_bytes;
     if bytes > 0 {
-        // SAFETY: the result has so many elements of that size.
+        // SAFETY: the result has that many elements of that size.
         unsafe { buffer.data.cast::<u8>().write_bytes(0, bytes) };
     }
 }

@@ -63,16 +63,24 @@ pub(super) fn syevd<T: Scalar>(invocation: Invocation<'_>, routine: &Routine) ->
     Ok(())
 }
 
-/// What becomes of matrices that are not finite: LAPACK would not always come to an end with them.
+/// The result for matrices that are not finite: LAPACK might never return for them.
 const NOT_FINITE: i32 = -4;
 
-/// Copies matrix `index` to `to`. False if it is not finite.
-fn copy_finite<T: Scalar>(from: Stack<T>, index: usize, to: *mut T, elements: usize) -> bool {
-    // SAFETY: both have so many elements, and nobody writes to the first meanwhile.
+/// Copies matrix `index` to `to`. False if the copy, which no job can change, is not finite.
+///
+/// # Safety
+/// Matrix `index` is there and has that many elements, and so has `to`, which is a workspace.
+unsafe fn copy_finite<T: Scalar>(
+    from: Stack<T>,
+    index: usize,
+    to: *mut T,
+    elements: usize,
+) -> bool {
+    // SAFETY: the caller's promise.
     unsafe {
-        let from = std::slice::from_raw_parts(from.at(index), elements);
-        std::ptr::copy_nonoverlapping(from.as_ptr(), to, elements);
-        from.iter().all(|x| x.is_finite())
+        std::ptr::copy_nonoverlapping(from.at(index).cast_const(), to, elements);
+        let copy = std::slice::from_raw_parts(to, elements);
+        copy.iter().all(|x| x.is_finite())
     }
 }
 
@@ -106,7 +114,8 @@ where
     let order = &arguments.told(n)?;
     arguments.each(Some(info), |i, work, size, info| {
         let (copy, vl, vr) = (copy.data(), packed_left.data(), packed_right.data());
-        if *size != QUESTION && !copy_finite(a, i, copy, n * n) {
+        // SAFETY: a matrix that is there, and a workspace as large.
+        if *size != QUESTION && !unsafe { copy_finite(a, i, copy, n * n) } {
             *info = NOT_FINITE;
             return Ok(());
         }
@@ -161,7 +170,7 @@ unsafe fn unpack<T: Scalar>(n: usize, imaginary: *const T, packed: *const T, to:
     };
     let mut j = 0;
     while j < n {
-        // Pairs are complete; a last column that claims to be one of two is not read beyond.
+        // Pairs are complete; a last column marked as one of two is not read beyond.
         let is_real = imaginary[j] == T::ZERO || !imaginary[j].is_finite() || j + 1 == n;
         for i in j * n..(j + 1) * n {
             let re = packed[i];
@@ -202,7 +211,8 @@ pub(super) fn geev_complex<T: Scalar>(
     let order = &arguments.told(n)?;
     arguments.each(Some(info), |i, work, size, info| {
         let (copy, reals) = (copy.data(), reals.data());
-        if *size != QUESTION && !copy_finite(a, i, copy, n * n) {
+        // SAFETY: a matrix that is there, and a workspace as large.
+        if *size != QUESTION && !unsafe { copy_finite(a, i, copy, n * n) } {
             *info = NOT_FINITE;
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! The library, opened when the first program calls it: it starts threads of its own, which a
-//! service without linear algebra need not have.
+//! LAPACK's library, opened when the first program calls it: it starts threads of its own, which a
+//! service without linear algebra does not need.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,14 @@ use std::sync::OnceLock;
 use salus_pjrt::sys::PJRT_Error_Code_INTERNAL;
 use salus_pjrt::{Error, Library};
 
-/// Where it is, said once in the life of the process.
+/// The library's path, set once in the life of the process.
 static PATH: OnceLock<PathBuf> = OnceLock::new();
 static OPENED: OnceLock<Result<Library, Error>> = OnceLock::new();
 
-/// What SciPy puts before the names of routines in its own build, and what others have there.
+/// Prefixes of the routines' names: SciPy's own build has one, others have none.
 const PREFIXES: [&str; 2] = ["scipy_", ""];
 
-/// Says where the library is. False if that was said before.
+/// Sets the library's path. False if it was set before.
 pub(super) fn set_path(path: &Path) -> bool {
     PATH.set(path.to_owned()).is_ok()
 }
@@ -70,10 +70,10 @@ fn opened() -> Result<Library, Error> {
     OPENED.get_or_init(open).clone()
 }
 
-/// What OpenBLAS says of itself if integers have 64 bits, as which it would misread ours.
+/// Part of OpenBLAS's configuration if its integers have 64 bits: it would misread ours.
 const WIDE: &str = "USE64BITINT";
 
-/// What OpenBLAS says of itself; nothing if it is another library.
+/// OpenBLAS's configuration; `None` if it is another library.
 fn config(library: Library) -> Option<String> {
     let symbol = |prefix: &str| {
         let name = CString::new(format!("{prefix}openblas_get_config")).ok()?;

@@ -8,7 +8,7 @@
 //!
 //! Threads: the library has a pool as large as in JAX's own process (the cores, or
 //! `OPENBLAS_NUM_THREADS` in the service's environment), for all lanes together, from the first
-//! call on. What it computes depends on that number.
+//! call on. Results depend on that number.
 //!
 //! Cost: scratch for a few matrices, which no ledger sees, as in JAX.
 //! Not here: where the library is (`discover.rs`).
@@ -38,7 +38,7 @@ use scalar::Complex;
 type C64 = Complex<f32>;
 type C128 = Complex<f64>;
 
-/// A custom call by its name, and who answers it with which routine.
+/// A custom call by its name, and the handler and routine behind it.
 struct Target {
     name: &'static str,
     routine: &'static str,
@@ -126,13 +126,13 @@ const TARGETS: &[Target] = &[
     target!("zhetrd", reduce::sytrd::<C128>),
 ];
 
-/// What needs no library.
+/// Handlers that need no library.
 const OWN: &[(&str, XLA_FFI_Handler)] = &[
     (perturbed::TARGET, perturbed::handler),
     (sparse::TARGET, sparse::handler),
 ];
 
-/// The plugin's name for itself where handlers are registered.
+/// The platform under which the plugin looks handlers up.
 const PLATFORM: &str = "Host";
 
 /// Registers all handlers, once in the life of the process; without a library, those that call none.

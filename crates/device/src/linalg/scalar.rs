@@ -1,4 +1,4 @@
-//! The element types of LAPACK, in Rust's words and in those of XLA's FFI.
+//! The element types of LAPACK, in Rust's types and in XLA's numbers.
 
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
@@ -27,7 +27,7 @@ pub(super) trait Scalar:
     + Mul<Output = Self>
     + Div<Output = Self>
 {
-    /// Of eigenvalues of symmetric matrices, singular values and some workspaces.
+    /// The type of eigenvalues of symmetric matrices, of singular values and of some workspaces.
     type Real: Scalar + PartialOrd;
     const IS_COMPLEX: bool;
     const ONE: Self;

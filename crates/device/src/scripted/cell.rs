@@ -1,11 +1,11 @@
-//! Where a scripted array's bytes are, and who waits for them.
-#![expect(unsafe_code, reason = "reads and writes host memory that was wrapped")]
+//! A scripted array's value: its bytes once they are there, and the callbacks that wait for them.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::failure::{INVALID_ARGUMENT, RESOURCE_EXHAUSTED, error};
-use crate::{Done, Error, HostMemory};
+use crate::{Done, Error, HostBytes, HostMemory};
 
 /// An array's value over its life: pending, then ready or failed, and perhaps taken.
 pub(super) struct Cell {
@@ -24,26 +24,27 @@ enum State {
 /// Bytes in memory of the device's own, or of the host's.
 pub(super) enum Storage {
     Own(Vec<u8>),
-    Wrapped(HostMemory),
+    Wrapped(Box<dyn HostMemory>),
 }
 
 impl Storage {
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// What is there now: a copy where the host may change it meanwhile.
+    fn bytes(&self) -> Cow<'_, [u8]> {
         match self {
-            Storage::Own(bytes) => bytes,
-            // SAFETY: mapped until `release` is dropped, which `self` holds. Others who write to
-            // it at the same time break the promise of `HostMemory`.
-            Storage::Wrapped(host) => unsafe { std::slice::from_raw_parts(host.address, host.len) },
+            Storage::Own(bytes) => Cow::Borrowed(bytes),
+            Storage::Wrapped(host) => Cow::Owned(HostBytes::of(&**host).to_vec()),
         }
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(super) fn overwrite(&mut self, fill: impl FnOnce(&mut [u8])) {
         match self {
-            Storage::Own(bytes) => bytes,
-            // SAFETY: as above, and the device may write to it.
-            Storage::Wrapped(host) => unsafe {
-                std::slice::from_raw_parts_mut(host.address, host.len)
-            },
+            Storage::Own(bytes) => fill(bytes),
+            Storage::Wrapped(host) => {
+                let host = HostBytes::of(&**host);
+                let mut bytes = vec![0; host.len()];
+                fill(&mut bytes);
+                host.write(&bytes);
+            }
         }
     }
 }
@@ -120,7 +121,7 @@ impl Cell {
     /// Uses the bytes of a ready array.
     pub(super) fn with_bytes<T>(&self, use_bytes: impl FnOnce(&[u8]) -> T) -> Result<T, Error> {
         match &*self.lock() {
-            State::Ready(storage) => Ok(use_bytes(storage.bytes())),
+            State::Ready(storage) => Ok(use_bytes(&storage.bytes())),
             State::Failed(failure) => Err(failure.clone()),
             State::Taken => Err(deleted()),
             State::Pending(_) => Err(error(

@@ -27,7 +27,7 @@ pub(super) struct Run {
     pub(super) donated: Vec<bool>,
     pub(super) outputs: Vec<Arc<Cell>>,
     pub(super) done: Done,
-    /// Set when the run ended: whoever drops a donated array waits for it.
+    /// Set when the run ended: dropping a donated array waits for it.
     pub(super) ended: Arc<Ended>,
     /// Given back when the run ended.
     pub(super) scratch: Charge,
@@ -192,7 +192,7 @@ impl Shared {
 }
 
 impl Run {
-    /// Fills the outputs, or poisons them; then says so to whoever waits, the launch last.
+    /// Fills the outputs, or poisons them; then wakes all that wait for them, and the launch last.
     fn end(self, inputs: Result<(), Error>) {
         let result = inputs.and_then(|()| match self.script.fail {
             Fail::Async => Err(error(
@@ -248,14 +248,14 @@ impl Run {
             };
             let mut hash = seed.clone();
             hash.add(&index.to_le_bytes());
-            hash.fill(storage.bytes_mut());
+            storage.overwrite(|bytes| hash.fill(bytes));
             values.push(storage);
         }
         Ok(values)
     }
 }
 
-/// A hash that also gives as many bytes as wanted (the mixing steps of SplitMix64).
+/// A hash that also yields any number of bytes (the mixing steps of SplitMix64).
 #[derive(Clone)]
 struct Hash(u64);
 

@@ -5,13 +5,13 @@
 //! ```
 //!
 //! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
-//! it needs besides its arrays, `hidden` what it needs beyond what is told, `callbacks` how often it
+//! it needs besides its arrays, `hidden` what it needs beyond what its compiler reports, `callbacks` how often it
 //! calls its job before it runs (one after the other, or with `together: 1` all at the same time), and
 //! `fail` is `compile`, `launch`, `async`, `crash` or `none`. All but `name` may be left out.
 
 use std::time::Duration;
 
-use salus_pjrt::sys::*;
+use salus_wire::ElementType;
 
 use crate::element::host_bytes;
 use crate::failure::{INVALID_ARGUMENT, error};
@@ -26,7 +26,7 @@ pub(super) struct Script {
     pub(super) outputs: Vec<(Shape, Option<u32>)>,
     pub(super) duration: Duration,
     pub(super) scratch_bytes: u64,
-    /// Scratch that the compiler does not tell.
+    /// Scratch that the compiler does not report.
     pub(super) hidden_bytes: u64,
     /// Calls with the arguments as operands, and as many results.
     pub(super) callbacks: u64,
@@ -45,24 +45,6 @@ pub(super) enum Fail {
     /// While running, and the process with it.
     Crash,
 }
-
-const TYPES: &[(&str, u32)] = &[
-    ("pred", PJRT_Buffer_Type_PRED),
-    ("s4", PJRT_Buffer_Type_S4),
-    ("s8", PJRT_Buffer_Type_S8),
-    ("s16", PJRT_Buffer_Type_S16),
-    ("s32", PJRT_Buffer_Type_S32),
-    ("s64", PJRT_Buffer_Type_S64),
-    ("u8", PJRT_Buffer_Type_U8),
-    ("u16", PJRT_Buffer_Type_U16),
-    ("u32", PJRT_Buffer_Type_U32),
-    ("u64", PJRT_Buffer_Type_U64),
-    ("f16", PJRT_Buffer_Type_F16),
-    ("bf16", PJRT_Buffer_Type_BF16),
-    ("f32", PJRT_Buffer_Type_F32),
-    ("f64", PJRT_Buffer_Type_F64),
-    ("token", PJRT_Buffer_Type_TOKEN),
-];
 
 impl Script {
     pub(super) fn parse(code: &[u8]) -> Result<Script, Error> {
@@ -212,7 +194,7 @@ fn shape(word: &str) -> Option<Shape> {
     let (name, dims) = word.strip_suffix(']')?.split_once('[')?;
     let dims = dims.split(',').map(str::trim).filter(|dim| !dim.is_empty());
     Some(Shape {
-        element_type: TYPES.iter().find(|known| known.0 == name)?.1,
+        element_type: ElementType::from_name(name)?.pjrt,
         dims: dims.map(|dim| dim.parse().ok()).collect::<Option<_>>()?,
         minor_to_major: None,
     })

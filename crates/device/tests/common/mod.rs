@@ -3,13 +3,16 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
+use salus_channel::Part;
 use salus_device::{
-    Clock, Compiled, Device, Done, Error, HostMemory, HostTarget, PjrtConfig, PjrtDevice, ReadForm,
-    ScriptedConfig, ScriptedDevice, Shape, Source, discover, element, options,
+    Clock, Compiled, Device, Done, Error, HeapMemory, HostMemory, PjrtConfig, PjrtDevice,
+    Placement, ReadForm, ScriptedConfig, ScriptedDevice, Shape, Source, discover, element,
 };
+use salus_formats::options;
 
 /// Long enough for a compile on a busy machine; no test gets near it unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -22,7 +25,7 @@ pub(crate) const F64: u32 = 12;
 pub(crate) const BF16: u32 = 13;
 pub(crate) const TOKEN: u32 = 23;
 
-pub(crate) const INVALID_ARGUMENT: u32 = 3;
+pub(crate) const INVALID_ARGUMENT: salus_wire::ErrorCode = salus_wire::ErrorCode::InvalidArgument;
 
 /// Programs that both devices have.
 #[derive(Debug, Clone, Copy)]
@@ -189,9 +192,8 @@ pub(crate) fn lapack() -> PathBuf {
     discover::find_lapack(&cpu_plugin(), &[]).expect("SciPy is installed with the plugin")
 }
 
-/// What a `release` is made of; dropping it is a message.
+/// Dropped with the memory that it belongs to, which is a message.
 struct Let {
-    _memory: Vec<u8>,
     go: Sender<()>,
 }
 
@@ -203,23 +205,17 @@ impl Drop for Let {
 }
 
 /// Host memory with these bytes, 64-byte aligned or four bytes off, and when it was let go.
-pub(crate) fn host(bytes: &[u8], aligned: bool) -> (HostMemory, Receiver<()>) {
-    let mut memory = vec![0; bytes.len() + 128];
-    let offset = memory.as_ptr().align_offset(64) + if aligned { 0 } else { 4 };
-    memory[offset..offset + bytes.len()].copy_from_slice(bytes);
-    let address = memory[offset..].as_mut_ptr();
+pub(crate) fn host(bytes: &[u8], aligned: bool) -> (Box<dyn HostMemory>, Receiver<()>) {
+    let offset = if aligned { 0 } else { 4 };
+    let memory = Arc::new(HeapMemory::zeroed(bytes.len() + offset));
+    let part = Part::of(&memory, offset as u64, bytes.len() as u64).expect("inside");
+    part.bytes().write(bytes);
     let (go, gone) = channel();
-    let release = Box::new(Let {
-        _memory: memory,
-        go,
-    });
-    let host = HostMemory {
-        address,
-        len: bytes.len(),
-        release,
-    };
-    (host, gone)
+    (Box::new((part, Let { go })), gone)
 }
+
+/// The default memory of the first lane.
+pub(crate) const FIRST: Placement = Placement { lane: 0, memory: 0 };
 
 pub(crate) fn shape(element_type: u32, dims: &[i64]) -> Shape {
     Shape {
@@ -231,7 +227,7 @@ pub(crate) fn shape(element_type: u32, dims: &[i64]) -> Shape {
 
 pub(crate) fn upload<D: Device>(device: &D, shape: &Shape, bytes: &[u8]) -> D::Array {
     let (memory, _) = host(bytes, true);
-    device.upload(memory, shape, 0).expect("there is room")
+    device.upload(memory, shape, FIRST).expect("there is room")
 }
 
 pub(crate) fn upload_f32<D: Device>(
@@ -275,16 +271,11 @@ pub(crate) fn try_read<D: Device>(
     let (ready, is_ready) = done();
     device.on_ready(array, ready);
     wait(&is_ready)?;
-    let mut bytes = vec![0xa5; len];
-    let target = HostTarget {
-        address: bytes.as_mut_ptr(),
-        len,
-        keep: Box::new(()),
-    };
+    let target = Arc::new(HeapMemory::copy_of(&vec![0xa5; len]));
     let (read, is_read) = done();
-    device.read(array, target, form, read);
+    device.read(array, Box::new(Arc::clone(&target)), form, read);
     wait(&is_read)?;
-    Ok(bytes)
+    Ok(target.bytes().to_vec())
 }
 
 /// The array's elements in row-major order.

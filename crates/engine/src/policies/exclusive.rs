@@ -1,13 +1,17 @@
 //! EXCLUSIVE: one job has the device until it ends, as without Salus; the baseline of the others.
 //!
-//! Not work-conserving: while the job works on its own host, the device is idle. The engine serves
-//! nobody but the session that came first and is not paused.
+//! Not work-conserving: while the job works on its own host, the device is idle. All sessions are
+//! held but the first that is not paused.
 
-use super::{Facts, Rank};
-use crate::time::Duration;
+use super::{Arrangement, Descriptor, fifo, only_class};
 
-pub(super) const WHAT: &str = "one job until it ends, in order of arrival";
-
-pub(super) fn rank(facts: &Facts<'_>) -> Rank {
-    Rank::by_time(Duration(0), facts.session)
-}
+pub(super) const POLICY: Descriptor = Descriptor {
+    name: "exclusive",
+    what: "one job until it ends, in order of arrival",
+    rank: fifo::rank,
+    class: only_class,
+    arrangement: Arrangement {
+        one_owner: true,
+        ..Arrangement::PLAIN
+    },
+};

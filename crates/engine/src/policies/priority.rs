@@ -1,18 +1,25 @@
-//! PRIORITY: a session of a higher class runs at the next boundary; equal shares within a class.
+//! PRIORITY: a session of a higher priority runs at the next boundary; equal shares within a priority.
 
-use super::{Facts, Rank};
-use crate::{Class, Wishes};
+use salus_wire::{JobSettings, Priority};
 
-pub(super) const WHAT: &str = "higher classes at the next boundary, equal shares within a class";
+use super::{Arrangement, Descriptor, Facts, Rank};
 
-pub(super) fn rank(facts: &Facts<'_>) -> Rank {
-    Rank::new(class(facts.wishes), facts.virtual_time)
+pub(super) const POLICY: Descriptor = Descriptor {
+    name: "priority",
+    what: "higher classes at the next boundary, equal shares within a class",
+    rank,
+    class,
+    arrangement: Arrangement::SHARING,
+};
+
+fn rank(facts: &Facts<'_>) -> Rank {
+    Rank::new(class(facts.settings()), facts.virtual_time())
 }
 
-pub(super) fn class(wishes: &Wishes) -> u8 {
-    match wishes.class {
-        Class::High => 1,
-        Class::Normal => 2,
-        Class::Low => 3,
+fn class(settings: &JobSettings) -> u8 {
+    match settings.priority {
+        Priority::High => 1,
+        Priority::Normal => 2,
+        Priority::Low => 3,
     }
 }

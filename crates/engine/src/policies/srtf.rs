@@ -1,23 +1,30 @@
-//! SRTF: the job that will be done first runs first, and gives way at the next boundary to one that
-//! would be done sooner.
+//! SRTF: the job with the shortest remaining time runs first, and is overtaken at the next boundary
+//! by one with less.
 //!
-//! What remains is known from the user, from the job's own iterations or from earlier runs of its
-//! programs (`progress.rs`). Of a job of which nobody knows anything it is taken that it needs
+//! What remains is estimated from the user's settings, from the job's own iterations or from earlier
+//! runs of its programs (`schedule/estimates.rs`). A job without an estimate is taken to need
 //! [`UNKNOWN`], and as long again as it has had already: a new one neither overtakes all that are
 //! known nor starves behind a long one, and among themselves they are served as `las` serves all.
 //!
 //! Promise: with true estimates and one lane no order has a shorter average completion time for
-//! jobs that are always ready (compared with all orders in `tests/policies.rs`).
+//! jobs that are always ready (compared with all orders in `tests/policies`).
 
-use super::{Facts, Rank, las};
+use super::{Arrangement, Descriptor, Facts, Rank, las, only_class};
 use crate::time::Duration;
 
-pub(super) const WHAT: &str = "the shortest remaining time first";
+pub(super) const POLICY: Descriptor = Descriptor {
+    name: "srtf",
+    what: "the shortest remaining time first",
+    rank,
+    class: only_class,
+    arrangement: Arrangement::PLAIN,
+};
 
-/// What a job takes of which nothing is known, at least: the jobs that are known are mostly shorter.
+/// The least that a job without an estimate is taken to need: 10 minutes, because jobs with one are
+/// mostly shorter.
 const UNKNOWN: Duration = Duration(600_000_000_000);
 
-pub(super) fn rank(facts: &Facts<'_>) -> Rank {
-    let unknown = || UNKNOWN + las::level(facts.attained);
-    Rank::by_time(facts.remaining.unwrap_or_else(unknown), facts.session)
+fn rank(facts: &Facts<'_>) -> Rank {
+    let unknown = || UNKNOWN + las::level(facts.attained());
+    Rank::by_time(facts.remaining().unwrap_or_else(unknown), facts.id)
 }

@@ -1,4 +1,4 @@
-//! Every transcribed struct by name, for whoever checks layouts or sizes without knowing types.
+//! Every transcribed struct by name, to check layouts or sizes without knowing types.
 //!
 //! `tests/header.rs` fails if a struct of the header, or of this module's files, is missing here.
 

@@ -9,7 +9,6 @@ import time
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 path = sys.argv[1]
 give_up = time.monotonic() + float(sys.argv[2] if len(sys.argv) > 2 else 300)

@@ -1,5 +1,5 @@
-"""`leave`: fills memory with a mark, and stays until it is killed. `look`: looks for the mark in all that a
-job can get hold of without having written it."""
+"""`leave`: fills memory with a mark, and stays until it is killed. `look`: looks for the mark in
+all that a job can get hold of without having written it."""
 
 import signal
 import sys

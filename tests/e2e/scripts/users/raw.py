@@ -11,6 +11,6 @@ with wire.Session(path, f"{role}.py").welcome() as session:
     if role == "culprit":
         refused = session.compile(1, "name: crashes; outputs: f32[4]; fail: crash")
         assert refused is None, refused
-        session.execute(1, 1, 100)
+        session.launch(1, 1, 100)
     session.until_over()
     print(wire.fate(path, session.session))

@@ -3,7 +3,7 @@
 use std::time::SystemTime;
 
 use salus_channel::open_blob;
-use salus_wire::{AskProfile, Profile, Profiled, Reader, Wire};
+use salus_wire::{AskProfile, ErrorCode, Profile, Profiled, Reader, Wire};
 
 use super::*;
 
@@ -13,7 +13,10 @@ fn unix_ns() -> u64 {
 }
 
 fn ask(job: &mut Job, request: u64, since_ns: u64) -> Result<Profile, Error> {
-    job.send(AskProfile { request, since_ns });
+    job.send(AskProfile {
+        request: RequestId(request),
+        since_ns,
+    });
     loop {
         let Some(received) = job.inbox.take::<FromService>().expect("well-formed") else {
             let n = job.inbox.fill(&job.socket, true).expect("in time");
@@ -23,7 +26,7 @@ fn ask(job: &mut Job, request: u64, since_ns: u64) -> Result<Profile, Error> {
         match received.message {
             FromService::Profiled(Profiled { error: Some(e), .. }) => return Err(e),
             FromService::Profiled(profiled) => {
-                assert_eq!(profiled.request, request);
+                assert_eq!(profiled.request, RequestId(request));
                 let descriptor = received.descriptor.expect("a memfd");
                 let bytes = open_blob(descriptor, profiled.bytes).expect("as announced");
                 return Ok(Profile::take(&mut Reader::new(&bytes), 0).expect("whole"));
@@ -95,7 +98,7 @@ fn who_asks_without_end_is_held_back_and_keeps_its_session() {
     let mut job = fixture.job("train.py");
     let refused = (0..1000).find_map(|request| ask(&mut job, request, 0).err());
     let refused = refused.expect("a flood");
-    assert_eq!(refused.code, 8);
+    assert_eq!(refused.code, ErrorCode::ResourceExhausted);
     assert!(refused.message.contains("profiles were asked for at once"));
     job.compile(1, STEP).expect("the session goes on");
 }

@@ -1,5 +1,7 @@
 //! Programs as jobs send them: what they are called, how they are found, which can never run.
 
+use salus_wire::ErrorCode;
+
 use super::*;
 
 #[test]
@@ -17,7 +19,7 @@ fn a_programs_name_cannot_drive_a_terminal() {
     job.upload(1, [1.0; 4]);
     job.execute(2, 1, &[1], 20);
     job.ended(2).expect("it runs");
-    let copied = fixture.host.scheduling.recorded();
+    let copied = fixture.host.engine.recorded();
     let recording = copied.recording(salus_device::Device::description(&*fixture.host.device), 0);
     assert_eq!(recording.programs[0].1, "st\\u{1b}[2Jep\\u{9b}31m");
 }
@@ -60,7 +62,7 @@ fn what_can_never_fit_is_refused_when_it_is_compiled_and_disturbs_nobody() {
     let error = large
         .compile(2, STEP)
         .expect_err("116 bytes are more than 100");
-    assert_eq!(error.code, 8);
+    assert_eq!(error.code, ErrorCode::ResourceExhausted);
     assert!(
         error.message.starts_with(
             "`step` of `large.py` needs at least 116 B at once (16 B of arguments, 0 B of further \
@@ -91,7 +93,7 @@ fn what_may_fit_is_compiled_and_judged_by_its_arguments() {
     job.upload(2, [2.0; 4]);
     job.execute(2, 2, &[1, 2], 20);
     let error = job.ended(2).expect_err("116 bytes are more than 100");
-    assert_eq!(error.code, 8);
+    assert_eq!(error.code, ErrorCode::ResourceExhausted);
     assert!(
         error.message.starts_with(
             "`large.py` needs 116 B at once (arguments, outputs and scratch), and the device has \
@@ -108,12 +110,9 @@ fn a_limit_that_a_programs_arrays_exceed_is_named_when_it_is_compiled() {
     let mut job = fixture.job("limited.py");
     let session = salus_engine::SessionId(1);
     let limit = |bytes| {
-        let memory_max = Some(bytes);
-        let limited = salus_engine::Event::Limited {
-            session,
-            memory_max,
-        };
-        fixture.host.scheduling.tell(limited, None);
+        let memory_max = std::num::NonZeroU64::new(bytes);
+        let engine = &fixture.host.engine;
+        engine.change_settings(session, |settings| settings.memory_max = memory_max);
     };
     limit(31);
     let error = job
@@ -134,4 +133,15 @@ fn a_limit_that_a_programs_arrays_exceed_is_named_when_it_is_compiled() {
     job.upload(1, [1.0; 4]);
     job.execute(1, 3, &[1], 10);
     job.ended(1).expect("it fits");
+}
+
+#[test]
+fn equal_programs_are_compiled_once() {
+    let mut fixture = Fixture::new();
+    let (mut one, mut two) = (fixture.job("trial1.py"), fixture.job("trial2.py"));
+    one.compile(1, STEP).expect("compiles");
+    two.compile(5, STEP).expect("is found");
+    let report = fixture.host.programs.report();
+    assert_eq!(report["compiled"], 1);
+    assert_eq!(report["found_loaded"], 1);
 }

@@ -2,7 +2,7 @@
 
 use salus_channel::open_blob;
 use salus_engine::SessionId;
-use salus_wire::{DropProgram, ToCompiler};
+use salus_wire::{DropProgram, ErrorCode, ToCompiler};
 
 use super::*;
 
@@ -81,11 +81,14 @@ fn a_region_that_was_copied_comes_back_at_once_and_its_array_is_charged_as_ever(
     let values: Vec<u8> = (0..bytes).map(|n| (n % 251) as u8).collect();
     assert!(large.copy_in(0, &values));
     let descriptor = large.as_fd().try_clone_to_owned().expect("a descriptor");
-    let announced = salus_wire::Segment { id: 1, bytes };
+    let announced = salus_wire::Segment {
+        id: SegmentId(1),
+        bytes,
+    };
     job.outbox
         .push(&ToService::from(announced), Some(descriptor));
     let data = Region {
-        segment: 1,
+        segment: SegmentId(1),
         offset: 0,
         length: bytes,
     };
@@ -95,7 +98,7 @@ fn a_region_that_was_copied_comes_back_at_once_and_its_array_is_charged_as_ever(
         minor_to_major: None,
     };
     job.send(Upload {
-        array: 2,
+        array: ArrayId(2),
         shape,
         memory: 0,
         data,
@@ -103,15 +106,15 @@ fn a_region_that_was_copied_comes_back_at_once_and_its_array_is_charged_as_ever(
     assert_eq!(released(&mut job), [data]);
     assert_eq!(fixture.resident(), 16 + bytes);
     assert!(large.copy_in(0, &vec![0; bytes as usize]));
-    job.send(Fetch {
-        request: 1,
-        array: 2,
+    job.send(ReadArray {
+        request: RequestId(1),
+        array: ArrayId(2),
         target: data,
         form: Form::Raw,
     });
-    job.next(|message| matches!(message, FromService::Fetched(_)));
+    job.next(|message| matches!(message, FromService::ReadDone(_)));
     assert_eq!(large.copy_out(0, bytes).expect("inside"), values);
-    let arrays = vec![1, 2];
+    let arrays = vec![ArrayId(1), ArrayId(2)];
     job.send(DropArrays { arrays });
     fixture.until(|| fixture.resident() == 0);
 }
@@ -120,7 +123,7 @@ fn a_region_that_was_copied_comes_back_at_once_and_its_array_is_charged_as_ever(
 fn programs_that_a_users_sessions_hold_are_counted_once_and_bounded() {
     let one = 24 * STEP.len() as u64;
     let mut fixture = fixture(Clock::Real, |settings| {
-        settings.user_programs_bytes_max = Some(one);
+        settings.limits.programs_per_user = Some(one);
     });
     let (mut job, mut second) = (fixture.job("train.py"), fixture.job("again.py"));
     let mut other = fixture.job_of("other.py", 2);
@@ -131,7 +134,7 @@ fn programs_that_a_users_sessions_hold_are_counted_once_and_bounded() {
     assert_eq!(held(&fixture), one);
     assert_eq!(fixture.host.programs.report()["programs_loaded"], 1);
     let error = job.compile(3, KEEPING).expect_err("two are too many");
-    assert_eq!(error.code, 8);
+    assert_eq!(error.code, ErrorCode::ResourceExhausted);
     assert!(
         error.message.starts_with(
             "`keeping` takes about 1.24 KiB of the service's memory, programs of ada's sessions take \
@@ -147,18 +150,22 @@ fn programs_that_a_users_sessions_hold_are_counted_once_and_bounded() {
     job.ended(1).expect("it ran");
     drop(second);
     for program in [1, 2] {
-        job.send(DropProgram { program });
+        job.send(DropProgram {
+            program: ProgramId(program),
+        });
     }
     fixture.until(|| fixture.sum(|_| 1) == 2);
     job.compile(3, KEEPING).expect_err("the output holds it");
-    job.send(DropArrays { arrays: vec![10] });
+    job.send(DropArrays {
+        arrays: vec![ArrayId(10)],
+    });
     fixture.until(|| held(&fixture) == 0);
     job.compile(3, KEEPING).expect("there is room again");
 }
 
 #[test]
 fn programs_that_nobody_holds_any_more_are_unloaded_beyond_what_is_kept() {
-    let mut fixture = fixture(Clock::Real, |settings| settings.cache_memory_bytes = 0);
+    let mut fixture = fixture(Clock::Real, |settings| settings.cache.memory = 0);
     let loaded = |fixture: &Fixture| fixture.host.programs.report()["programs_loaded"].clone();
     let (mut job, mut other) = (fixture.job("train.py"), fixture.job("leaves.py"));
     job.compile(1, STEP).expect("compiles");
@@ -166,7 +173,9 @@ fn programs_that_nobody_holds_any_more_are_unloaded_beyond_what_is_kept() {
     assert_eq!(loaded(&fixture), 2, "what is held stays");
     drop(other);
     fixture.until(|| loaded(&fixture) == 1);
-    job.send(DropProgram { program: 1 });
+    job.send(DropProgram {
+        program: ProgramId(1),
+    });
     fixture.until(|| loaded(&fixture) == 0);
 }
 
@@ -191,7 +200,7 @@ fn asked(fixture: &Fixture, compiler: u64) -> (String, UnixStream) {
 #[test]
 fn a_user_whose_programs_take_for_ever_to_compile_keeps_no_other_waiting() {
     let mut fixture = Fixture::configured(16 << 20, Clock::Real, ROOM, DEADLINE, |settings| {
-        settings.compilers = 2;
+        settings.compilers.count = 2;
     });
     let script = |name: &str| format!("name: {name}; params: f32[4]; outputs: f32[4]");
     let mut hogs: Vec<Job> = (0..4).map(|_| fixture.job("hog.py")).collect();
@@ -215,12 +224,12 @@ fn a_killed_job_whose_iteration_does_not_end_does_not_look_alive() {
     job.execute(1, 1, &[1], 10);
     fixture.until(|| fixture.sum(|account| account.running.into()) == 1);
     let shown = |fixture: &Fixture| {
-        let text = super::super::report::text(&fixture.host);
+        let text = crate::device_host::observe::report::text(&fixture.host);
         let report: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         report["sessions"][0].clone()
     };
     assert_eq!(shown(&fixture)["state"], "running");
-    fixture.host.scheduling.kill(SessionId(1));
+    fixture.host.engine.kill(SessionId(1));
     assert_eq!(shown(&fixture)["state"], "killed");
     assert_eq!(
         shown(&fixture)["why"],

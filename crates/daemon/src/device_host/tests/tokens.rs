@@ -13,7 +13,7 @@ const ORDERED: &str = "name: ordered; params: token[], f32[4]; outputs: token[],
 fn upload_nothing(job: &mut Job, array: u64, element_type: u32, dims: &[i64]) {
     let (segment, offset, length) = (0, 0, 0);
     job.send(Upload {
-        array,
+        array: ArrayId(array),
         shape: Shape {
             element_type,
             dims: dims.to_vec(),
@@ -21,7 +21,7 @@ fn upload_nothing(job: &mut Job, array: u64, element_type: u32, dims: &[i64]) {
         },
         memory: 0,
         data: Region {
-            segment,
+            segment: SegmentId(segment),
             offset,
             length,
         },
@@ -85,7 +85,10 @@ fn what_is_no_token_is_refused_where_one_is_due() {
     let FromService::ArrayFailed(ArrayFailed { array, error }) = failed else {
         panic!("not a failure")
     };
-    assert_eq!((array, error.code), (3, 3));
+    assert_eq!(
+        (array, error.code),
+        (ArrayId(3), ErrorCode::InvalidArgument)
+    );
     assert!(error.message.contains("only programs make them"), "{error}");
 }
 
@@ -98,9 +101,9 @@ fn a_token_is_read_and_copied_as_nothing() {
     job.upload(2, [1.0; 4]);
     job.execute(1, 1, &[1, 2], 10);
     job.send(CopyArray {
-        operation: 2,
-        array: 10,
-        copy: 20,
+        operation: OperationId(2),
+        array: ArrayId(10),
+        copy: ArrayId(20),
         memory: 1,
     });
     job.ended(2).expect("a copy");
@@ -116,21 +119,21 @@ fn a_token_is_read_and_copied_as_nothing() {
         ),
     ] {
         let (segment, offset, length) = (0, 0, 0);
-        job.send(Fetch {
-            request,
-            array: 30,
+        job.send(ReadArray {
+            request: RequestId(request),
+            array: ArrayId(30),
             target: Region {
-                segment,
+                segment: SegmentId(segment),
                 offset,
                 length,
             },
             form,
         });
-        let read = job.next(|message| matches!(message, FromService::Fetched(_)));
-        assert!(matches!(read, FromService::Fetched(read) if read.error.is_none()));
+        let read = job.next(|message| matches!(message, FromService::ReadDone(_)));
+        assert!(matches!(read, FromService::ReadDone(read) if read.error.is_none()));
     }
     job.send(DropArrays {
-        arrays: vec![1, 10, 20, 30, 31],
+        arrays: [1, 10, 20, 30, 31].map(ArrayId).to_vec(),
     });
     fixture.until(|| fixture.resident() == 0);
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use salus_channel::{Inbox, Outbox, send_all};
 use salus_wire::{
-    Adopt, CompilerWanted, Description, Error, Failed, FromHost, FromService, Reported,
+    Adopt, CompilerWanted, Description, Error, ErrorCode, Failed, FromHost, FromService, Reported,
     SessionClosed, ToHost, Traced, Up, Welcome,
 };
 use serde_json::json;
@@ -71,14 +71,14 @@ impl Control {
     }
 
     fn send_with(&self, message: impl Into<FromHost>, descriptor: Option<OwnedFd>) {
-        let mut outbox = self.outbox.lock().expect("no panic here");
+        let mut outbox = salus_channel::lock(&self.outbox);
         outbox.push(&message.into(), descriptor);
         let _ = outbox.flush(&*self.socket, true);
     }
 }
 
 fn host(mut socket: UnixStream, settings: &HostSettings) {
-    let device = settings.device.as_str();
+    let device = settings.device.name.as_str();
     match device {
         "dies" => std::process::abort(),
         "babbles" => {
@@ -86,9 +86,9 @@ fn host(mut socket: UnixStream, settings: &HostSettings) {
             let _ = socket.read(&mut [0; 1]);
         }
         "gated" => {
-            let mut gate =
-                UnixStream::connect(settings.cache_dir.join("gate")).expect("the test listens");
-            gate.read_exact(&mut [0; 1]).expect("the test opens it");
+            let mut access = UnixStream::connect(settings.cache.directory.join("access"))
+                .expect("the test listens");
+            access.read_exact(&mut [0; 1]).expect("the test opens it");
         }
         _ => {}
     }
@@ -97,9 +97,8 @@ fn host(mut socket: UnixStream, settings: &HostSettings) {
         outbox: Arc::default(),
     };
     if device == "fails" {
-        let message = "no such device".into();
         return control.send(Failed {
-            error: Error { code: 5, message },
+            error: Error::new(ErrorCode::NotFound, "no such device"),
         });
     }
     control.send(Up {
@@ -133,21 +132,21 @@ fn listen(control: &Control, settings: &HostSettings, mute: bool) {
             (ToHost::Report(report), _) => {
                 let json = json!({
                     "device": { "platform": "fake" }, "sessions": [], "events": events,
-                    "policy": settings.policy,
+                    "policy": settings.scheduling.policy.name(),
                 });
                 control.send(Reported {
                     request: report.request,
                     json: json.to_string(),
                 });
             }
-            (ToHost::Changed(changed), _) => {
+            (ToHost::ChangeSession(changed), _) => {
                 events.push(format!("session {}: {:?}", changed.session, changed.change));
                 control.send(Reported {
                     request: changed.request,
                     json: "{}".into(),
                 });
             }
-            (ToHost::Ordered(ordered), _) => {
+            (ToHost::ChangePolicy(ordered), _) => {
                 events.push(format!("policy {}", ordered.policy));
                 control.send(Reported {
                     request: ordered.request,

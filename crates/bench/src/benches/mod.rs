@@ -1,0 +1,11 @@
+//! One file per bench, each a subcommand of `salus bench`.
+
+pub(crate) mod overhead;
+
+pub(crate) mod callbacks;
+pub(crate) mod packing;
+pub(crate) mod paging;
+pub(crate) mod policies;
+pub(crate) mod switch;
+
+mod burst;

@@ -1,0 +1,103 @@
+//! `salus bench`: what Salus costs on this machine.
+//!
+//! In the order in which a run meets them: `benches` has one file per subcommand; `contenders` finds
+//! Python, plugin and library and starts what is compared; `rows` has the rows of the benches that are
+//! tables, one file per way to measure; `measure` takes rounds in changing order and judges them;
+//! `report` prints.
+//!
+//! Promise: whatever it starts ends with it, and nothing of the user's services, caches or
+//! configuration is used or touched.
+
+mod benches;
+mod contenders;
+mod measure;
+mod report;
+mod rows;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use salus_console::{Format, Outcome, output};
+use salus_daemon::config::Problem;
+
+use benches::{callbacks, overhead, packing, paging, policies, switch};
+use contenders::helper_processes;
+use contenders::setup::Setup;
+use rows::run;
+
+/// What every bench takes.
+#[derive(Args)]
+struct Common {
+    /// How to print it; `json` has every number
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    /// Short and small: shows that everything runs, resolves nothing
+    #[arg(long)]
+    quick: bool,
+    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
+    /// this program, else python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+}
+
+impl Common {
+    fn setup(&self) -> Result<Setup, Problem> {
+        Setup::find(self.python.as_deref())
+    }
+
+    fn print(&self, json: impl FnOnce() -> String, table: impl FnOnce() -> String) {
+        output::data(&match self.output {
+            Format::Json => json(),
+            Format::Table => table(),
+        });
+    }
+}
+
+/// All numbers, for programs.
+fn json_text(found: &serde_json::Value) -> String {
+    format!("{found:#}\n")
+}
+
+#[derive(Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Compare the same work directly on the plugin and through Salus
+    Overhead(run::Arguments),
+
+    /// Measure what callbacks cost, against JAX's own CPU backend, and what they cost other jobs
+    Callbacks(run::Arguments),
+
+    /// Let jobs that do not fit the device together run one after another and at once
+    Paging(paging::Arguments),
+
+    /// Let two jobs run side by side, against two processes without Salus
+    Packing(packing::Arguments),
+
+    /// Hold shares, latencies and completion times of real jobs against what policies promise
+    Policies(policies::Arguments),
+
+    /// Measure what it costs the device to change jobs
+    Switch(switch::Arguments),
+
+    /// A part of `salus bench`
+    #[command(hide = true)]
+    Peer(helper_processes::Arguments),
+}
+
+pub fn bench(arguments: &Arguments) -> Outcome {
+    match &arguments.what {
+        What::Overhead(arguments) => overhead::overhead(arguments),
+        What::Callbacks(arguments) => callbacks::callbacks(arguments),
+        What::Paging(arguments) => paging::paging(arguments),
+        What::Packing(arguments) => packing::packing(arguments),
+        What::Policies(arguments) => policies::policies(arguments),
+        What::Switch(arguments) => switch::switch(arguments),
+        What::Peer(arguments) => helper_processes::peer(arguments),
+    }
+}

@@ -1,0 +1,109 @@
+//! A program loaded into the device, and what it and its runs take.
+
+use std::collections::HashSet;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use salus_device::{Device, Shape, Signature, host_bytes};
+use salus_wire::Output;
+
+/// A program loaded into the device.
+pub(crate) struct Program<D: Device> {
+    /// The engine's name for it: the same for equal programs, also after a restart.
+    pub(crate) number: salus_engine::Program,
+    pub(crate) signature: Signature,
+    pub(crate) loaded: D::Program,
+    /// The signature as it is sent to jobs. Kept as bytes: a blob would be a descriptor for each of
+    /// thousands of programs.
+    pub(super) description: Vec<u8>,
+    /// What it takes of this process's memory, about.
+    pub(crate) loaded_bytes: u64,
+    /// The size of each output.
+    pub(crate) output_bytes: Vec<u64>,
+    /// Scratch beyond what the compiler said, learned from the device.
+    pub(super) learned_bytes: AtomicU64,
+}
+
+impl<D: Device> Program<D> {
+    /// What a run needs besides its arrays: what the compiler said and what was learned since.
+    pub(crate) fn scratch_bytes(&self) -> u64 {
+        let temp = self
+            .signature
+            .memory
+            .as_ref()
+            .map_or(0, |memory| memory.temp_bytes);
+        u64::try_from(temp).unwrap_or(0) + self.learned_bytes.load(Relaxed)
+    }
+
+    /// The fewest bytes that the arrays of a run can have: its arguments, and outputs beside them.
+    /// One array may be given for all parameters of its shape. But an output that takes an argument's
+    /// place needs one that is given only once, or memory of its own.
+    pub(crate) fn least_bytes(&self) -> (u64, u64) {
+        let Signature {
+            parameters,
+            outputs,
+            donated,
+            ..
+        } = &self.signature;
+        let replaced = |output: &Output| output.aliases.filter(|index| donated.contains(index));
+        let taken_over: HashSet<u32> = outputs.iter().filter_map(replaced).collect();
+        let (given_once, others): (Vec<_>, Vec<_>) = (0..)
+            .zip(parameters)
+            .partition(|(index, _)| taken_over.contains(index));
+        let shapes: HashSet<&Shape> = others.into_iter().map(|(_, shape)| shape).collect();
+        let given_once = given_once.into_iter().map(|(_, shape)| shape);
+        let arguments = given_once.chain(shapes).map(bytes_of).sum();
+        let outputs = outputs.iter().zip(&self.output_bytes);
+        let new = outputs.filter(|(output, _)| replaced(output).is_none());
+        (arguments, new.map(|(_, bytes)| bytes).sum())
+    }
+
+    /// A run took `more_bytes` more scratch than was known.
+    pub(crate) fn learn(&self, more_bytes: u64) {
+        self.learned_bytes.fetch_add(more_bytes, Relaxed);
+    }
+
+    pub(crate) fn signature_blob(&self) -> std::io::Result<(OwnedFd, u64)> {
+        let bytes = self.description.len() as u64;
+        Ok((salus_channel::blob(&self.description)?, bytes))
+    }
+}
+
+/// Loaded code takes about this many times its serialized size (measured on the CPU plugin: 0.7 MB and
+/// 1.1 MB became 15 MiB and 27 MiB).
+const CODE_TIMES: u64 = 24;
+/// Constants take about this many times their serialized size (32 MiB became 73 MB).
+const CONSTANT_TIMES: u64 = 3;
+/// In a larger program the rest is constants, as a rule.
+const CODE_BYTES: u64 = 4 << 20;
+
+/// What a program takes once it is loaded, by its serialized size.
+pub(super) fn loaded_bytes(executable_bytes: u64) -> u64 {
+    let code = executable_bytes.min(CODE_BYTES);
+    code * CODE_TIMES + (executable_bytes - code) * CONSTANT_TIMES
+}
+
+/// What an array of this shape takes; a token takes nothing.
+pub(super) fn bytes_of(shape: &Shape) -> u64 {
+    host_bytes(shape).unwrap_or(0) as u64
+}
+
+/// The default layout has one spelling, so that shapes can be compared.
+pub(crate) fn normalize(shape: &mut Shape) {
+    let default = |order: &Vec<i64>| order.iter().copied().eq((0..shape.dims.len() as i64).rev());
+    if shape.minor_to_major.as_ref().is_some_and(default) {
+        shape.minor_to_major = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_do_not_count_as_code() {
+        assert_eq!(loaded_bytes(1 << 20), 24 << 20);
+        assert_eq!(loaded_bytes(36 << 20), (4 * 24 + 32 * 3) << 20);
+    }
+}

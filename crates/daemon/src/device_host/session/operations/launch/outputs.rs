@@ -1,0 +1,113 @@
+//! A launch's arguments and outputs: donated arguments are removed from the array table, outputs are
+//! added to it, and outputs take over the memory of donated arguments.
+
+use std::sync::Arc;
+
+use salus_device::{Device, Placement};
+use salus_wire::Error;
+
+use super::{Charges, Launch};
+use crate::device_host::memory::arrays::{Charge, Entry, Kind, Slot};
+use crate::device_host::programs::Program;
+use crate::device_host::programs::leases::Lease;
+use crate::device_host::session::SessionThread;
+
+impl<D: Device> Launch<D> {
+    /// The memory that the engine has reserved for the outputs. Dropping it gives it back.
+    pub(super) fn charges(&self, thread: &SessionThread<D>, program: &Program<D>) -> Charges<D> {
+        let outputs = program.signature.outputs.iter().zip(&program.output_bytes);
+        let charges = outputs.map(|(output, &bytes)| {
+            let new = !self.takes_over(output.aliases);
+            new.then(|| Charge::on_device(&thread.host, thread.shared.id, bytes))
+        });
+        charges.collect()
+    }
+
+    /// Whether an output with this alias takes the place of an argument.
+    pub(super) fn takes_over(&self, aliases: Option<u32>) -> bool {
+        let donated = |index: &u32| {
+            let signature = self.program.as_ref().map(|p| &p.signature);
+            signature.is_some_and(|s| s.donated.contains(index)) && !self.keep.contains(index)
+        };
+        aliases.as_ref().is_some_and(donated)
+    }
+
+    pub(super) fn is_donated(&self, program: &Program<D>, index: u32) -> bool {
+        program.signature.donated.contains(&index) && !self.kept_by_job.contains(&index)
+    }
+
+    /// Removes the donated arguments from the array table: the job no longer has them.
+    pub(super) fn remove_donated(&self, thread: &mut SessionThread<D>, program: &Program<D>) {
+        for &index in &program.signature.donated {
+            if self.is_donated(program, index) {
+                thread.arrays.remove(self.argument_ids[index as usize]);
+            }
+        }
+    }
+
+    /// The device has taken the launch: removes the donated arguments and adds the outputs.
+    pub(super) fn started(
+        self,
+        thread: &mut SessionThread<D>,
+        lane: u32,
+        arguments: &[Arc<Entry<D>>],
+        outputs: Vec<D::Array>,
+        charges: Charges<D>,
+    ) {
+        let Some(program) = self.program.clone() else {
+            return;
+        };
+        let donated = program.signature.donated.iter();
+        let donated = donated.filter(|index| self.is_donated(&program, **index));
+        let donated = donated.map(|index| Arc::clone(&arguments[*index as usize]));
+        let donated = donated.collect();
+        thread.donated.insert(self.operation, donated);
+        self.remove_donated(thread, &program);
+        self.add_outputs(thread, &program, lane, arguments, outputs, charges);
+    }
+
+    pub(super) fn add_outputs(
+        &self,
+        thread: &mut SessionThread<D>,
+        program: &Arc<Lease<D>>,
+        lane: u32,
+        arguments: &[Arc<Entry<D>>],
+        outputs: Vec<D::Array>,
+        charges: Charges<D>,
+    ) {
+        for (index, (array, charge)) in outputs.into_iter().zip(charges).enumerate() {
+            let kind = Kind::Output {
+                program: Arc::clone(program),
+                index,
+                operation: self.operation,
+            };
+            let aliased = program.signature.outputs[index].aliases;
+            let replaced = aliased.map(|parameter| &arguments[parameter as usize]);
+            let (charge, home) = match (charge, replaced) {
+                (Some(charge), _) => (charge, None),
+                (None, Some(argument)) => (argument.charge.pass_on(false), argument.home.clone()),
+                (None, None) => (Charge::on_device(&thread.host, thread.shared.id, 0), None),
+            };
+            let memory = program.signature.outputs[index].memory;
+            let placement = Placement { lane, memory };
+            let entry = Entry::new(array, kind, placement, charge, home);
+            let id = self.first_output.plus(index as u64);
+            thread.arrays.put(id, Slot::Live(entry));
+        }
+    }
+
+    /// The outputs hold the error, so that whatever uses them gets it.
+    pub(super) fn fail_outputs(&self, thread: &mut SessionThread<D>, error: &Error) {
+        let outputs = self
+            .program
+            .as_ref()
+            .map_or(0, |program| program.signature.outputs.len());
+        if thread.arrays.check_room(outputs).is_err() {
+            return;
+        }
+        for index in 0..outputs as u64 {
+            let id = self.first_output.plus(index);
+            thread.arrays.put(id, Slot::Failed(error.clone()));
+        }
+    }
+}

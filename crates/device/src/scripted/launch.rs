@@ -1,0 +1,130 @@
+//! A launch on the scripted device: checked, charged, and put into its lane's queue.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use salus_channel::lock;
+
+use super::cell::{Cell, deleted};
+use super::lane::{Ended, Run};
+use super::script::{Fail, Script};
+use super::{ScriptedArray, ScriptedDevice, ScriptedProgram};
+use crate::element::host_bytes;
+use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
+use crate::{Done, Error};
+
+impl ScriptedDevice {
+    pub(super) fn start(
+        &self,
+        program: &ScriptedProgram,
+        lane: u32,
+        arguments: &[&ScriptedArray],
+        keep: &[u32],
+        done: Done,
+    ) -> Result<Vec<ScriptedArray>, Error> {
+        let script = &program.script;
+        let queue = self
+            .lanes
+            .get(lane as usize)
+            .ok_or_else(|| error(INVALID_ARGUMENT, format!("there is no lane {lane}")))?;
+        let donated = self.check_launch(script, lane, arguments, keep)?;
+        let scratch = self.charge(script.scratch_bytes + script.hidden_bytes)?;
+        let mut charges = Vec::new();
+        for (shape, alias) in &script.outputs {
+            let in_place = alias.is_some_and(|alias| donated[alias as usize]);
+            let bytes = host_bytes(shape)? as u64;
+            charges.push(if in_place {
+                None
+            } else {
+                Some(self.charge(bytes)?)
+            });
+        }
+        // Nothing fails from here on, so nothing that was donated has to be given back.
+        let ended = Arc::<Ended>::default();
+        for (argument, _) in arguments
+            .iter()
+            .zip(&donated)
+            .filter(|(_, donated)| **donated)
+        {
+            argument.given.store(true, Ordering::SeqCst);
+            *lock(&argument.donated_to) = Some(ended.clone());
+        }
+        let mut outputs = Vec::new();
+        for ((shape, alias), charge) in script.outputs.iter().zip(charges) {
+            let inherited = || arguments[alias.unwrap_or(0) as usize].take_charge();
+            let charge = charge.or_else(inherited).ok_or_else(deleted)?;
+            outputs.push(ScriptedArray::new(
+                Cell::pending(),
+                shape.clone(),
+                lane,
+                charge,
+            ));
+        }
+        queue.push(Run {
+            script: script.clone(),
+            arguments: arguments.iter().map(|array| array.cell.clone()).collect(),
+            donated,
+            outputs: outputs.iter().map(|array| array.cell.clone()).collect(),
+            done,
+            ended,
+            scratch,
+            enqueued: queue.now(),
+        });
+        Ok(outputs)
+    }
+
+    /// Which arguments are donated, if the launch is well formed and not scripted to fail.
+    fn check_launch(
+        &self,
+        script: &Script,
+        lane: u32,
+        arguments: &[&ScriptedArray],
+        keep: &[u32],
+    ) -> Result<Vec<bool>, Error> {
+        if script.fail == Fail::Launch {
+            let name = &script.name;
+            return Err(error(
+                INTERNAL,
+                format!("`{name}` does not launch, as scripted"),
+            ));
+        }
+        if arguments.len() != script.parameters.len() {
+            let (have, wanted) = (arguments.len(), script.parameters.len());
+            return Err(error(
+                INVALID_ARGUMENT,
+                format!("{have} arguments for a program with {wanted} parameters"),
+            ));
+        }
+        let mut donated = vec![false; arguments.len()];
+        for alias in script.outputs.iter().filter_map(|output| output.1) {
+            donated[alias as usize] = !keep.contains(&alias);
+        }
+        for (index, (argument, shape)) in arguments.iter().zip(&script.parameters).enumerate() {
+            if argument.given.load(Ordering::SeqCst) {
+                return Err(deleted());
+            }
+            if argument.lane != lane {
+                let other = argument.lane;
+                return Err(error(
+                    INVALID_ARGUMENT,
+                    format!("argument {index} is in lane {other}, the launch in lane {lane}"),
+                ));
+            }
+            if argument.bytes != host_bytes(shape)? as u64 {
+                let bytes = argument.bytes;
+                return Err(error(
+                    INVALID_ARGUMENT,
+                    format!("argument {index} has {bytes} bytes, the parameter is {shape:?}"),
+                ));
+            }
+            let same = |other: &&&ScriptedArray| Arc::ptr_eq(&other.cell, &argument.cell);
+            if donated[index] && arguments.iter().filter(same).count() > 1 {
+                return Err(error(
+                    INVALID_ARGUMENT,
+                    format!("argument {index} is donated and used twice"),
+                ));
+            }
+        }
+        Ok(donated)
+    }
+}
