@@ -11,7 +11,7 @@ MIB = 1 << 20
 
 
 def holders(sandbox, daemon, count, *options):
-    """So many jobs at once, three of each seed's kind."""
+    """`count` jobs at once, three of each seed's kind."""
     env = sandbox.salus(daemon.socket)
     return [Job(sandbox, python(HOLDER, "--seed", n % 3, *options), env) for n in range(count)]
 

@@ -297,7 +297,7 @@ def test_the_kernel_ends_compilers_first(daemon):
 
 @contextlib.contextmanager
 def descriptors(count: int):
-    """This process itself may have so many open."""
+    """Lets this process have `count` descriptors open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < count:
         pytest.skip(f"{count} open files are needed here, and {hard} are allowed")

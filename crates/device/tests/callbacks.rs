@@ -552,7 +552,7 @@ fn more_than_may_wait_at_the_same_time_are_refused() {
                 told.send(outcome).expect("somebody counts");
             });
         }
-        // While so many wait, the others are told so.
+        // While as many as may wait do so, others are told so.
         for _ in 0..MOST {
             wait(&calls);
         }
