@@ -9,6 +9,9 @@ package is installed. So the first duty is to leave processes alone that do not 
     neither, and a service of this user listens   registered
     neither, and none does                        nothing happens
 
+Where a process uses Salus and has a vendor's own plugin for the device that the service serves, JAX
+does not create that plugin's client: it would take the memory of the device that is shared.
+
 Promise: a job that asked for Salus never runs silently on something else.
 Cost: the library is loaded and one Unix socket connected to, and only where nothing was asked.
 Not here: where sockets are looked for, the protocol, policies, the service's start (`salus run`).
@@ -38,9 +41,10 @@ import numpy as np
 PLATFORM = "salus"
 LIBRARY_FILE = "libpjrt_salus.so"
 
-# Above JAX's default for plugins (400), so that Salus in front of a device is preferred to the
-# vendor's own plugin for it; the same as what the vendors' own packages take.
-PRIORITY = 500
+# The vendors' own packages take 500, and JAX's default for plugins is 400. A job that asked for
+# Salus has it before all; one that did not keeps an accelerator that Salus does not serve.
+PRIORITY_ASKED = 600
+PRIORITY_FOUND = 450
 
 # A service that listens accepts at once (the kernel does it for it); this bounds a stuck one.
 CONNECT_MILLISECONDS = 1000
@@ -70,7 +74,7 @@ def initialize() -> None:
         # JAX itself registers what this variable names, after us.
         named = _named_library()
         if named is None:
-            _register(xla_bridge)
+            _register(xla_bridge, PRIORITY_ASKED if asked else PRIORITY_FOUND)
         elif not named.endswith(".json"):
             _guarded(_run_callbacks_of, named)
 
@@ -118,16 +122,14 @@ def _named_library() -> str | None:
     return next((path for name, _, path in named if name == PLATFORM), None)
 
 
-def _register(xla_bridge) -> None:
+def _register(xla_bridge, priority: int) -> None:
     try:
         path = _library_path()
-        xla_bridge.register_plugin(PLATFORM, priority=PRIORITY, library_path=path)
+        xla_bridge.register_plugin(PLATFORM, priority=priority, library_path=path)
         _guarded(_run_callbacks_of, path)
-        _call_when_created(xla_bridge, _alias_gpu)
-        _call_when_created(xla_bridge, _say_one_device)
     except Exception as error:
         # JAX would log this and go on without Salus, that is, silently on something else.
-        _register_failure(xla_bridge, error)
+        _register_failure(xla_bridge, error, priority)
 
 
 def _library_path() -> str:
@@ -146,33 +148,75 @@ def _library_path() -> str:
     )
 
 
-def _register_failure(xla_bridge, error: Exception) -> None:
+def _register_failure(xla_bridge, error: Exception, priority: int) -> None:
     def fail():
         raise RuntimeError(f"Salus cannot be used: {error}") from error
 
-    xla_bridge.register_backend_factory(PLATFORM, fail, priority=PRIORITY, fail_quietly=False)
+    xla_bridge.register_backend_factory(PLATFORM, fail, priority=priority, fail_quietly=False)
 
 
-def _call_when_created(xla_bridge, hook) -> None:
-    """Runs `hook(xla_bridge, client)` when JAX really creates the backend, not before."""
-    registration = xla_bridge._backend_factories[PLATFORM]
-    create = registration.factory
+def _wrap_factories(xla_bridge) -> None:
+    """Puts Salus before the vendors' backends, once JAX knows all plugins.
 
-    def create_and_call():
-        client = create()
-        _guarded(hook, xla_bridge, client)
+    JAX discovers plugins in no particular order and, unless JAX_PLATFORMS says otherwise, creates
+    a client of each. So whichever it comes to first creates Salus' client, which tells what the
+    service serves; a backend of that name is then that client, and the vendor's own is not created.
+    JAX's own CPU backend stays, and so does every other.
+    """
+    wrapped = []
+
+    def wrap() -> None:
+        for name, registration in xla_bridge._backend_factories.items():
+            if name == "cpu" or name in wrapped:
+                continue
+            make = _ours_once if name == PLATFORM else _ours_or_vendors
+            factory = make(xla_bridge, name, registration.factory)
+            xla_bridge._backend_factories[name] = dataclasses.replace(registration, factory=factory)
+            wrapped.append(name)
+
+    # JAX calls it once for each plugin.
+    xla_bridge.register_plugin_callbacks(lambda c_api: _guarded(wrap))
+
+
+def _ours_once(xla_bridge, name: str, create):
+    """The factory of Salus' client, of which a process has one."""
+
+    def factory():
+        client = xla_bridge._backends.get(PLATFORM)
+        if client is None:
+            client = create()
+            # JAX does this itself, but only after the call for this very name.
+            xla_bridge._backends[PLATFORM] = client
+            _guarded(_alias_gpu, xla_bridge, client)
+            _guarded(_say_one_device, xla_bridge, client)
         return client
 
-    xla_bridge._backend_factories[PLATFORM] = dataclasses.replace(
-        registration, factory=create_and_call
-    )
+    return factory
+
+
+def _ours_or_vendors(xla_bridge, name: str, create):
+    """The factory of a vendor's backend: Salus' client, if that is what the service serves."""
+
+    def factory():
+        # It may have been changed since the plugins were discovered.
+        platforms = _platforms_asked_for()
+        if platforms and PLATFORM not in platforms:
+            return create()
+        ours = xla_bridge._backend_factories[PLATFORM].factory()
+        return ours if _platform_of(ours) == name else create()
+
+    return factory
+
+
+def _platform_of(client) -> str:
+    """The vendor's name: JAX calls both `cuda` and `rocm` a `gpu`."""
+    return getattr(client, "_raw_platform", client.platform)
 
 
 def _alias_gpu(xla_bridge, client) -> None:
     """JAX asks for "gpu" in callbacks and exports, and looks it up under the vendor's name."""
-    platform = getattr(client, "_raw_platform", client.platform)
-    if platform in ("cuda", "rocm"):
-        xla_bridge._backends.setdefault(platform, client)
+    if _platform_of(client) in ("cuda", "rocm"):
+        xla_bridge._backends.setdefault(_platform_of(client), client)
 
 
 _VIRTUAL_DEVICES_FLAG = "--xla_force_host_platform_device_count="
@@ -211,6 +255,7 @@ def _guarded(adjust, *args) -> None:
 def _prepare_jax(xla_bridge) -> None:
     # Otherwise each start warns that the platform is experimental.
     getattr(xla_bridge, "_nonexperimental_plugins", set()).add(PLATFORM)
+    _guarded(_wrap_factories, xla_bridge)
 
 
 # ---------------------------------------------------------------- callbacks

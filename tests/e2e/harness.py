@@ -104,6 +104,9 @@ class Sandbox:
             # The vendor's plugin talks on stderr; tests look there for warnings.
             TF_CPP_MIN_LOG_LEVEL="3",
             PJRT_NPROC=POOL_THREADS,
+            # Where a test names no device, it is the CPU, whatever the machine has.
+            CUDA_VISIBLE_DEVICES="",
+            ROCR_VISIBLE_DEVICES="",
             SALUS_CACHE_DIR=str(self.directory / "cache"),
         )
         kept[MARK] = self.mark

@@ -178,8 +178,8 @@ fn run_starts_a_service_says_so_and_tells_the_command() {
     assert_eq!(
         done.err,
         format!(
-            "salus: started a service for this user at {}, it ends after 10 min without jobs; \
-             log: {}\nsalus: `sh` opened no session: it asked JAX for no device\n",
+            "salus: started a service for this user on device `scripted` at {}, it ends after 10 min \
+             without jobs; log: {}\nsalus: `sh` opened no session: it asked JAX for no device\n",
             socket.display(),
             socket.with_extension("log").display()
         )

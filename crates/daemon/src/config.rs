@@ -21,7 +21,9 @@ use serde::Serialize;
 use self::file::File;
 pub use self::host_settings::HostSettings;
 use self::sections::Sections;
-pub use self::sections::{Cache, Compilers, Device, Limits, PluginOption, Scheduling, Service};
+pub use self::sections::{
+    AUTO, Cache, Compilers, Device, Limits, PluginOption, Scheduling, Service,
+};
 use crate::paths::Places;
 
 /// Who may connect, besides the service's own user and root.

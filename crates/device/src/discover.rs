@@ -83,10 +83,14 @@ pub fn find_plugin(name_or_path: &str, site_packages: &[PathBuf]) -> Result<Path
         NOT_FOUND,
         format!("the `{name_or_path}` plugin is not installed. Looked for it at{looked}"),
     )
-    .hint(format!(
-        "`{}` in the environment that Salus is in, or set SALUS_SITE_PACKAGES",
-        known.install
-    )))
+    .hint(install_hint(known.name)))
+}
+
+/// How to get the plugin of that name.
+pub(crate) fn install_hint(name: &str) -> String {
+    let known = KNOWN.iter().find(|known| known.name == name);
+    let install = known.map_or("", |known| known.install);
+    format!("`{install}` in the environment that Salus is in, or set SALUS_SITE_PACKAGES")
 }
 
 /// Where SciPy's wheels have it: since 1.13, and before.
@@ -223,21 +227,25 @@ fn ask_python() -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// A directory that is removed with everything in it.
-    struct Scratch(PathBuf);
+    pub(crate) struct Scratch(PathBuf);
 
     impl Scratch {
-        fn new(name: &str) -> Scratch {
+        pub(crate) fn new(name: &str) -> Scratch {
             let name = format!("salus-discover-{name}-{}", std::process::id());
             let path = std::env::temp_dir().join(name);
             std::fs::create_dir_all(&path).expect("the temporary directory is writable");
             Scratch(path)
         }
 
-        fn file(&self, path: &str) -> PathBuf {
+        pub(crate) fn path(&self) -> &Path {
+            &self.0
+        }
+
+        pub(crate) fn file(&self, path: &str) -> PathBuf {
             let file = self.0.join(path);
             std::fs::create_dir_all(file.parent().expect("below a directory")).expect("writable");
             std::fs::write(&file, "").expect("writable");

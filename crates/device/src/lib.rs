@@ -10,6 +10,7 @@
 
 mod types;
 
+pub mod accelerators;
 pub mod discover;
 pub mod machine;
 

@@ -86,7 +86,8 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     let places = Places::of_this_process();
     let loaded = Config::load(None, &places);
     let mut findings = vec![checks::library(), checks::kernel(), checks::config(&loaded)];
-    let config = loaded.unwrap_or_else(|_| Config::defaults(&places));
+    let mut config = loaded.unwrap_or_else(|_| Config::defaults(&places));
+    findings.push(checks::choice(&mut config));
     findings.extend(checks::devices(&config));
     findings.push(checks::lapack(&config));
     findings.extend(sandbox::findings(&config.host.device.name, &places));

@@ -173,7 +173,10 @@ impl Held {
 
 /// Starts a service for this user.
 fn start(arguments: &Arguments, places: &Places) -> Result<PathBuf, Problem> {
-    let config = Config::load(None, places)?;
+    let mut config = Config::load(None, places)?;
+    // Before it is detached: whoever waits here is told, also if there is none to serve.
+    let because = serve::choose_device(&mut config)?;
+    let device = config.host.device.name.clone();
     let seconds = match std::env::var(env::IDLE_SECONDS) {
         Ok(text) => text.trim().parse().map_err(|_| {
             Problem::new(format!(
@@ -189,6 +192,7 @@ fn start(arguments: &Arguments, places: &Places) -> Result<PathBuf, Problem> {
     let options = serve::Arguments {
         place: arguments.place.clone(),
         config: config.file.clone(),
+        device: Some(device.clone()),
         idle_exit_seconds: Some(seconds),
         ..serve::Arguments::default()
     };
@@ -199,8 +203,9 @@ fn start(arguments: &Arguments, places: &Places) -> Result<PathBuf, Problem> {
         s if s % 60 == 0 => format!("it ends after {} min without jobs", s / 60),
         s => format!("it ends after {s} s without jobs"),
     };
+    let because = because.map_or_else(String::new, |because| format!(" ({because})"));
     output::note(&format!(
-        "started a service for this user at {}, {until}; log: {}",
+        "started a service for this user on device `{device}`{because} at {}, {until}; log: {}",
         socket.display(),
         started.log.display()
     ));

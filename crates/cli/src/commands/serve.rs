@@ -8,9 +8,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use salus_daemon::config::{Config, HostSettings, Problem};
+use salus_daemon::config::{AUTO, Config, HostSettings, Problem};
 use salus_daemon::paths::{self, Places};
 use salus_daemon::supervisor::{self, Launcher, Service};
+use salus_device::accelerators::Surroundings;
 use salus_device::discover;
 use salus_engine::Policy;
 
@@ -21,7 +22,8 @@ use crate::{Outcome, Where, background, output, ps};
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) place: Where,
-    /// The device to serve: cpu, cuda, rocm, tpu, or the path of a PJRT plugin [default: cpu]
+    /// The device to serve: cpu, cuda, rocm, tpu, or the path of a PJRT plugin [default: auto, the
+    /// GPU if there is one and its plugin is installed, cpu if there is none]
     #[arg(long, value_name = "NAME|PATH")]
     pub(crate) device: Option<String>,
     /// The configuration [default: SALUS_CONFIG, else ~/.config/salus/salus.toml, else
@@ -102,6 +104,10 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     let mut config = Config::load(arguments.config.as_deref(), &places)?;
     if let Some(device) = &arguments.device {
         config.host.device.name.clone_from(device);
+    }
+    if let Some(because) = choose_device(&mut config)? {
+        let device = &config.host.device.name;
+        output::note(&format!("the device is `{device}`, because {because}"));
     }
     let device = &mut config.host.device;
     device.memory = arguments.memory.map(NonZeroU64::get).or(device.memory);
@@ -190,6 +196,21 @@ pub(crate) fn socket(
     }
     paths::ensure_private_dir(&places.private_dir(), places.sockets.uid)?;
     Ok(places.sockets.default_socket())
+}
+
+/// Puts a device in the place of `auto`, and returns why that one.
+pub(crate) fn choose_device(config: &mut Config) -> Result<Option<String>, Problem> {
+    if config.host.device.name != AUTO {
+        return Ok(None);
+    }
+    let around = Surroundings {
+        root: Path::new("/"),
+        site_packages: &discover::site_packages_candidates(),
+        variable: &|name| std::env::var(name).ok(),
+    };
+    let chosen = around.choose()?;
+    config.host.device.name = chosen.name.into();
+    Ok(Some(chosen.because))
 }
 
 /// The vendor's library that a device's name stands for.

@@ -45,7 +45,7 @@ pub struct Service {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Device {
-    /// As the user gave it: a name (`cpu`) or a path.
+    /// As the user gave it: a name (`cpu`) or a path; [`AUTO`] until one was chosen.
     #[serde(rename = "device", deserialize_with = "text")]
     pub name: String,
     /// How many iterations may run side by side; `None`: one, or as many as help if the policy packs.
@@ -67,10 +67,13 @@ pub struct Device {
     pub options: BTreeMap<String, PluginOption>,
 }
 
+/// The name of whichever device the machine has.
+pub const AUTO: &str = "auto";
+
 impl Default for Device {
     fn default() -> Self {
         Self {
-            name: "cpu".into(),
+            name: AUTO.into(),
             lanes: None,
             memory: None,
             host_memory: None,

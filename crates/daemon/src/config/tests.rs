@@ -44,7 +44,7 @@ fn a_file_that_says_nothing_gives_the_defaults() {
         ..Config::defaults(&places())
     };
     assert_eq!(config, expected);
-    assert_eq!(config.host.device.name, "cpu");
+    assert_eq!(config.host.device.name, AUTO);
     assert_eq!(
         config.host.cache.directory,
         Path::new("/home/anna/.cache/salus")

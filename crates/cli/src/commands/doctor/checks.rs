@@ -58,6 +58,19 @@ pub(super) fn config(loaded: &Result<Config, Problem>) -> Finding {
     }
 }
 
+/// Which device a service would serve. Where there is none, the CPU stands for it in what follows.
+pub(super) fn choice(config: &mut Config) -> Finding {
+    let what = "default device";
+    match serve::choose_device(config) {
+        Ok(None) => Finding::good(what, format!("{}, as configured", config.host.device.name)),
+        Ok(Some(because)) => Finding::good(what, format!("{}: {because}", config.host.device.name)),
+        Err(problem) => {
+            config.host.device.name = "cpu".into();
+            bad(what, &problem)
+        }
+    }
+}
+
 /// The device that is configured is needed; the others are shown if they are there.
 pub(super) fn devices(config: &Config) -> Vec<Finding> {
     let named = NAMES
