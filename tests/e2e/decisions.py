@@ -16,7 +16,8 @@ import itertools
 import json
 from dataclasses import dataclass
 
-# The engine takes the median of this many of a program's last iterations for the next (estimates.rs).
+# The engine takes the median of this many of a program's last iterations for the next
+# (estimates.rs).
 REMEMBERED = 9
 
 

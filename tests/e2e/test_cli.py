@@ -246,6 +246,17 @@ def test_doctor(sandbox, salus_bin, daemon):
     assert "xla_cpu_pjrt" in result.stdout and str(daemon.socket) in result.stdout, result.text()
 
 
+def test_doctor_tries_the_device(sandbox, salus_bin):
+    command = [salus_bin, "doctor", "--device", "cpu", "--try", "--python", sys.executable]
+    result = run(sandbox, [*command, "-o", "json"], sandbox.environment()).ok()
+    report = json.loads(result.stdout)
+    tried = {check["check"]: check for check in report["checks"]}
+    names = ("pool", "transfers", "program", "linear algebra", "callback", "an error")
+    for name in (*names, "out of memory", "job 1", "job 2", "eviction"):
+        assert tried[name]["state"] == "ok", tried[name]
+    assert report["ready"]
+
+
 def test_doctor_without_a_daemon_says_what_to_do(sandbox, salus_bin):
     result = run(sandbox, [salus_bin, "doctor"], sandbox.environment())
     assert "salus" in result.stdout and result.code in (0, 1), result.text()

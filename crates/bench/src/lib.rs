@@ -35,8 +35,8 @@ struct Common {
     /// Short and small: shows that everything runs, resolves nothing
     #[arg(long)]
     quick: bool,
-    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the one beside
-    /// this program, else python3]
+    /// A Python with jax, flax, optax and xla-cpu-pjrt [default: SALUS_PYTHON, else the active
+    /// environment's, else the one beside this program, else python3]
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
 }

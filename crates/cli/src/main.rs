@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 use commands::{doctor, job, policy, ps, run, serve, sim, stop, trace};
-use salus_console::{Format, Outcome, ask, library, output};
+use salus_console::{Format, Outcome, ask, library, output, python};
 
 /// "No": nothing failed, but the answer is not the one hoped for.
 const NO: ExitCode = ExitCode::FAILURE;

@@ -1,10 +1,11 @@
-//! What the commands of `salus` share: asking the service, printing, finding the library.
+//! What the commands of `salus` share: asking the service, printing, finding the library and Python.
 //!
 //! Not here: any command, and numbers as people read them.
 
 pub mod ask;
 pub mod library;
 pub mod output;
+pub mod python;
 
 use std::process::ExitCode;
 

@@ -17,8 +17,9 @@ use crate::watch::Watch;
 
 /// Environment that would make the work differ from what is measured or tested.
 const FOREIGN: &[&str] = &["JAX", "SALUS_", "PJRT_", "XLA_", "XDG_", "NPROC", "LIBTPU"];
-/// By this, the end-to-end tests find what was left running.
-const TEST_MARK: &str = "SALUS_TEST_MARK";
+/// What stays: by the first, the end-to-end tests find what was left running; the second says how the
+/// stand-in for an accelerator behaves.
+const KEPT: [&str; 2] = ["SALUS_TEST_MARK", "SALUS_STANDIN"];
 /// How many lines of the log of a process that failed are shown.
 const TAIL_LINES: usize = 12;
 /// A process that was asked to end, and takes longer, is killed. Services end their children first.
@@ -136,5 +137,5 @@ impl Drop for Process {
 
 fn is_foreign(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
-    name != TEST_MARK && FOREIGN.iter().any(|prefix| name.starts_with(prefix))
+    !KEPT.contains(&&*name) && FOREIGN.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use salus_console::library;
+use salus_console::{library, python};
 use salus_daemon::config::Problem;
 use salus_harness::{Ending, Keeper, LineReader, Process, TempDir};
 use serde_json::{Value, json};
@@ -65,7 +65,7 @@ pub(crate) enum Route {
 
 impl Setup {
     pub(crate) fn find(named: Option<&Path>) -> Result<Self, Problem> {
-        let python = python(named);
+        let python = python::find(named);
         let keeper = Keeper::own();
         let scratch = TempDir::new(&keeper, "salus-bench-")?;
         for (name, text) in WORKER {
@@ -167,19 +167,6 @@ impl Setup {
         }
         variables
     }
-}
-
-/// The one that was named, else the one beside this binary, else the first on the PATH.
-fn python(named: Option<&Path>) -> PathBuf {
-    let variable = std::env::var_os(salus_wire::env::PYTHON).filter(|value| !value.is_empty());
-    if let Some(path) = named.map(PathBuf::from).or(variable.map(PathBuf::from)) {
-        return path;
-    }
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|binary| Some(binary.parent()?.join("python")))
-        .filter(|path| path.is_file());
-    beside.unwrap_or_else(|| PathBuf::from("python3"))
 }
 
 fn probe(

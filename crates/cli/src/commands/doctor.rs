@@ -1,12 +1,14 @@
 //! `salus doctor`: what is found, what is missing, what to do.
 //!
 //! Each check looks at one thing and never fails itself. A job can run if all that are *needed* are
-//! good; the others are for information.
+//! good; the others are for information. `--try` also has the device do a job's work (`self_test`).
 
 mod checks;
 pub(crate) mod probe;
 pub(crate) mod sandbox;
+mod self_test;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -21,6 +23,18 @@ use crate::{Format, NO, Outcome, Where, output};
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Where,
+    /// The device to look at: cpu, cuda, rocm, tpu, or the path of a PJRT plugin [default: the
+    /// configured one]
+    #[arg(long, value_name = "NAME|PATH")]
+    device: Option<String>,
+    /// Try the device: transfers, a program, linear algebra, a callback, errors, eviction. Takes a
+    /// minute or more and prints a report to send in
+    #[arg(long = "try")]
+    try_device: bool,
+    /// The Python with JAX that `--try` runs [default: SALUS_PYTHON, else the active environment's,
+    /// else the one beside this program, else python3]
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -42,6 +56,8 @@ enum State {
     Absent,
     /// A job cannot run.
     Bad,
+    /// It was tried and did not work.
+    Failed,
 }
 
 impl State {
@@ -50,6 +66,7 @@ impl State {
             Self::Good => "ok",
             Self::Absent => "-",
             Self::Bad => "missing",
+            Self::Failed => "failed",
         }
     }
 }
@@ -76,6 +93,10 @@ impl Finding {
         Self::new(what, State::Bad, found)
     }
 
+    fn failed(what: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(what, State::Failed, found)
+    }
+
     fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
@@ -87,6 +108,9 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     let loaded = Config::load(None, &places);
     let mut findings = vec![checks::library(), checks::kernel(), checks::config(&loaded)];
     let mut config = loaded.unwrap_or_else(|_| Config::defaults(&places));
+    if let Some(device) = &arguments.device {
+        config.host.device.name.clone_from(device);
+    }
     findings.push(checks::choice(&mut config));
     findings.extend(checks::devices(&config));
     findings.push(checks::lapack(&config));
@@ -98,7 +122,12 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     findings.push(checks::limits(&limits));
     findings.push(checks::private_dir(&places));
     findings.push(checks::cache(&config));
-    let ready = findings.iter().all(|f| f.state != State::Bad);
+    if arguments.try_device {
+        let device = &config.host.device.name;
+        findings.extend(self_test::run(device, arguments.python.as_deref()));
+    }
+    let wrong = |finding: &Finding| matches!(finding.state, State::Bad | State::Failed);
+    let ready = !findings.iter().any(wrong);
     output::data(&match arguments.output {
         Format::Json => format!("{:#}\n", as_json(&findings, &limits, ready)),
         Format::Table => as_text(&findings, ready),
@@ -114,6 +143,7 @@ fn as_json(findings: &[Finding], limits: &Value, ready: bool) -> Value {
                 State::Good => "ok",
                 State::Absent => "absent",
                 State::Bad => "missing",
+                State::Failed => "failed",
             },
             "found": finding.found,
             "advice": finding.advice,
@@ -143,7 +173,7 @@ fn as_text(findings: &[Finding], ready: bool) -> String {
     out.push_str(if ready {
         "\na job can run: `salus run -- python train.py`\n"
     } else {
-        "\na job cannot run yet: see what is missing above\n"
+        "\na job cannot run yet: see what is missing or failed above\n"
     });
     out
 }
@@ -165,7 +195,7 @@ device cpu  missing  not installed
                      hint: `pip install xla-cpu-pjrt`
 service     -        none runs
 
-a job cannot run yet: see what is missing above
+a job cannot run yet: see what is missing or failed above
 ";
         assert_eq!(as_text(&findings, false), expected);
         let json = as_json(&findings, &json!({ "sessions": 7 }), false);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use salus_daemon::config::{Config, Problem};
@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use super::Finding;
 use super::probe;
-use crate::{ask, library, serve};
+use crate::{ask, library, python, serve};
 
 /// Devices that have a name.
 const NAMES: &[&str] = &["cpu", "cuda", "rocm", "tpu"];
 
-fn bad(what: &str, problem: &Problem) -> Finding {
+pub(super) fn bad(what: &str, problem: &Problem) -> Finding {
     let finding = Finding::bad(what, problem.what.clone());
     match &problem.hint {
         Some(hint) => finding.advice(hint.clone()),
@@ -150,13 +150,7 @@ print('Python ' + sys.version.split()[0], *(f'{n} {v(n)}' for n in ('jax','jaxli
 
 /// The Python that a job would probably be run with.
 pub(super) fn python() -> Finding {
-    let in_venv =
-        std::env::var_os("VIRTUAL_ENV").map(|venv| PathBuf::from(venv).join("bin/python"));
-    let beside = std::env::current_exe()
-        .ok()
-        .and_then(|exe| Some(exe.parent()?.join("python")));
-    let first = [in_venv, beside].into_iter().flatten().find(|p| p.exists());
-    let python = first.unwrap_or_else(|| PathBuf::from("python3"));
+    let python = python::find(None);
     let output = Command::new(&python).args(["-c", ASK_PYTHON]).output();
     let text = match output {
         Ok(output) if output.status.success() => {
