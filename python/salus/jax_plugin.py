@@ -188,6 +188,7 @@ def _ours_once(xla_bridge, name: str, create):
             # JAX does this itself, but only after the call for this very name.
             xla_bridge._backends[PLATFORM] = client
             _guarded(_alias_gpu, xla_bridge, client)
+            _guarded(_lower_linalg_plainly, client)
             _guarded(_say_one_device, xla_bridge, client)
         return client
 
@@ -217,6 +218,37 @@ def _alias_gpu(xla_bridge, client) -> None:
     """JAX asks for "gpu" in callbacks and exports, and looks it up under the vendor's name."""
     if _platform_of(client) in ("cuda", "rocm"):
         xla_bridge._backends.setdefault(_platform_of(client), client)
+
+
+# What JAX makes custom calls of on GPUs though it has a lowering in plain operations, too: for
+# most the default of all platforms, for `eigh` the one for TPUs.
+_PLAIN_IN_JAX = (
+    "cholesky", "cholesky_update", "eigh", "geqrf", "householder_product", "lu",
+    "lu_pivots_to_permutation", "ormqr", "svd", "symmetric_product", "triangular_solve",
+    "tridiagonal_solve",
+)  # fmt: skip
+
+
+def _lower_linalg_plainly(client) -> None:
+    """Where the service has no handlers of the vendor's, `jnp.linalg` does without custom calls.
+
+    Only for this platform, whose one backend in this process is Salus'.
+    """
+    if getattr(client.local_devices()[0], "salus_linalg", None) != "plain":
+        return
+    from jax._src.interpreters import mlir
+    from jax._src.lax import linalg
+
+    rules = mlir._platform_specific_lowerings[_platform_of(client)]
+    for name in _PLAIN_IN_JAX:
+        primitive = getattr(linalg, f"{name}_p", None)
+        # Older versions have no rule for some.
+        if primitive not in rules:
+            continue
+        if primitive in mlir._lowerings:
+            del rules[primitive]
+        else:
+            rules[primitive] = mlir._platform_specific_lowerings["tpu"][primitive]
 
 
 _VIRTUAL_DEVICES_FLAG = "--xla_force_host_platform_device_count="

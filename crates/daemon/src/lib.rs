@@ -12,3 +12,4 @@ mod open_device;
 pub mod paths;
 pub mod sandbox;
 pub mod supervisor;
+mod vendor_handlers;

@@ -23,6 +23,8 @@ pub struct HostSettings {
     pub plugin: PathBuf,
     /// Whether somebody besides the service's own user and root may come in.
     pub several_users: bool,
+    /// `[service] allow_raw_kernels`.
+    pub allow_raw_kernels: bool,
     pub device: Device,
     pub scheduling: Scheduling,
     pub limits: Limits,
@@ -51,6 +53,7 @@ impl HostSettings {
         Self {
             plugin: PathBuf::new(),
             several_users: sections.service.allow_users.several(),
+            allow_raw_kernels: sections.service.allow_raw_kernels,
             device: sections.device,
             scheduling: sections.scheduling,
             limits: sections.limits,
@@ -70,6 +73,12 @@ impl HostSettings {
     /// write where it must not, in the process that all users share. A user's own jobs are trusted not to.
     pub fn copies_uploads(&self) -> bool {
         self.several_users
+    }
+
+    /// Whether programs with kernels of the job's own are refused: they can address the arrays of all
+    /// jobs. A user's own jobs are trusted not to.
+    pub fn refuses_raw_kernels(&self) -> bool {
+        self.several_users && !self.allow_raw_kernels
     }
 
     /// One more than may run for a single user, so that who has filled them does not keep others out.

@@ -37,6 +37,8 @@ pub struct Service {
     #[serde(deserialize_with = "path")]
     pub socket: Option<PathBuf>,
     pub allow_users: AllowUsers,
+    /// Whether jobs may bring kernels of their own though others are admitted.
+    pub allow_raw_kernels: bool,
     /// `Some(0)`: never. `None`: never, but `salus run` chooses a time for a service it starts.
     #[serde(deserialize_with = "number::<0, { u32::MAX }, _, _>")]
     pub idle_exit_seconds: Option<u32>,

@@ -237,6 +237,21 @@ fn uploads_are_copied_where_others_than_the_owner_may_come_in() {
 }
 
 #[test]
+fn kernels_of_jobs_are_refused_where_others_may_come_in_unless_they_are_allowed() {
+    let refuses = |users: &str| {
+        let text = format!("schema_version = 1\n[service]\n{users}\n");
+        parse(&text)
+            .expect("it is right")
+            .host
+            .refuses_raw_kernels()
+    };
+    assert!(!refuses(""));
+    assert!(refuses("allow_users = \"all\""));
+    assert!(refuses("allow_users = [1001]\nallow_raw_kernels = false"));
+    assert!(!refuses("allow_users = [1001]\nallow_raw_kernels = true"));
+}
+
+#[test]
 fn limits_hold_as_they_were_set_and_nobody_has_all_sessions_where_users_share() {
     let text = r#"
 schema_version = 1
@@ -326,6 +341,7 @@ fn every_kind_of_value_says_what_it_expects() {
         "[true]",
         "\"owner\", \"all\" or a list of user names, found a list",
     );
+    wrong("service", "allow_raw_kernels", "1", "a boolean, found 1");
     wrong(
         "scheduling",
         "policy",

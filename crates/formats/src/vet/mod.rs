@@ -13,6 +13,7 @@
 //! Not here: programs that never end, and faults of the vendor's code generator.
 
 mod instruction;
+mod kernels;
 mod rules;
 
 use salus_wire::Error;
@@ -22,6 +23,8 @@ use crate::proto::{Malformed, Wire, Writer, fields};
 use crate::refusal::internal;
 use instruction::{IS_STABLE, Instruction, text_of};
 use rules::Returned;
+
+pub use kernels::refuse_raw_kernels;
 
 /// What is to be done with a program.
 #[derive(Debug, PartialEq, Eq)]
@@ -34,30 +37,42 @@ pub enum Verdict {
 
 /// Judges an optimized program, in a format of [`module_bytes`].
 pub fn judge(format: &str, code: &[u8]) -> Result<Verdict, Error> {
-    let unreadable = |Malformed| internal("Salus cannot read the optimized program");
-    let mut name = String::new();
     let mut verdict = Verdict::Run;
-    for field in fields(module_bytes(format, code)?) {
+    each_computation(module_bytes(format, code)?, |name, computation| {
+        let instructions = instructions(computation).map_err(unreadable)?;
+        let returned: Returned<'_> = instructions
+            .iter()
+            .map(|one| (one.id, &*one.arrays))
+            .collect();
+        for instruction in &instructions {
+            rules::check(name, instruction, &returned)?;
+            if instruction.sorts_unstably() {
+                verdict = Verdict::SortsUnstably;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(verdict)
+}
+
+fn unreadable(Malformed: Malformed) -> Error {
+    internal("Salus cannot read the optimized program")
+}
+
+/// Looks at each computation of an `HloModuleProto`, with the module's name.
+fn each_computation(
+    module: &[u8],
+    mut look: impl FnMut(&str, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut name = String::new();
+    for field in fields(module) {
         match field.map_err(unreadable)? {
             (1, text) => name = text_of(text).map_err(unreadable)?,
-            (3, computation) => {
-                let computation = computation.bytes().map_err(unreadable)?;
-                let instructions = instructions(computation).map_err(unreadable)?;
-                let returned: Returned<'_> = instructions
-                    .iter()
-                    .map(|one| (one.id, &*one.arrays))
-                    .collect();
-                for instruction in &instructions {
-                    rules::check(&name, instruction, &returned)?;
-                    if instruction.sorts_unstably() {
-                        verdict = Verdict::SortsUnstably;
-                    }
-                }
-            }
+            (3, computation) => look(&name, computation.bytes().map_err(unreadable)?)?,
             _ => {}
         }
     }
-    Ok(verdict)
+    Ok(())
 }
 
 fn instructions(computation: &[u8]) -> Result<Vec<Instruction>, Malformed> {

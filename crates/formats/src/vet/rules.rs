@@ -7,7 +7,7 @@ use salus_wire::{ElementType, Error, ErrorCode};
 use super::instruction::{Array, Instruction};
 
 /// A rule that an instruction breaks: PJRT's code, what is wrong, what to do about it.
-type Broken = (ErrorCode, String, &'static str);
+pub(super) type Broken = (ErrorCode, String, &'static str);
 
 /// By an instruction's number, what it returns.
 pub(super) type Returned<'a> = HashMap<u32, &'a [Array]>;
@@ -24,9 +24,18 @@ pub(super) fn check(
         .or_else(|| packed_elements(instruction))
         .or_else(|| top_k(instruction, returned))
         .or_else(|| collective(instruction, returned));
-    let Some((code, what, hint)) = broken else {
-        return Ok(());
-    };
+    match broken {
+        Some(broken) => Err(refusal(program, instruction, broken)),
+        None => Ok(()),
+    }
+}
+
+/// What a job is told whose program breaks a rule.
+pub(super) fn refusal(
+    program: &str,
+    instruction: &Instruction,
+    (code, what, hint): Broken,
+) -> Error {
     let name = &instruction.name;
     let place = match instruction.source.as_str() {
         "" => format!("`{name}`"),
@@ -34,7 +43,7 @@ pub(super) fn check(
     };
     let message =
         format!("the program `{program}` is refused, because its operation {place} {what}");
-    Err(Error::new(code, message).hint(hint))
+    Error::new(code, message).hint(hint)
 }
 
 fn dynamic_size(instruction: &Instruction) -> Option<Broken> {

@@ -27,6 +27,7 @@ use salus_channel::{lock, wait};
 use salus_device::{Compiled, Device};
 use salus_engine::SessionId;
 use salus_formats::requirements::required_options;
+use salus_formats::vet;
 use salus_wire::{Error, StoredProgram, Wire};
 use serde_json::json;
 
@@ -65,6 +66,8 @@ pub(crate) struct Programs<D: Device> {
     convicted: Mutex<HashMap<u64, Error>>,
     /// Options that every program of this device's plugin gets.
     required: Vec<(&'static str, bool)>,
+    /// Whether programs with kernels of the job's own are refused.
+    refuses_raw_kernels: bool,
 }
 
 impl<D: Device> Programs<D> {
@@ -77,6 +80,8 @@ impl<D: Device> Programs<D> {
     ) -> Arc<Self> {
         let programs = Arc::new(Self {
             required: required_options(device.description()),
+            // On a CPU there are none: what could be called is a handler of the service's.
+            refuses_raw_kernels: settings.refuses_raw_kernels() && !device.description().on_host,
             device,
             platform,
             disk,
@@ -184,11 +189,12 @@ impl<D: Device> Programs<D> {
         cancel: &Cancel,
     ) -> Result<Arc<Program<D>>, Error> {
         let request = &hashed.request;
-        if let Some(stored) = self.disk.get(key)
-            && let Ok(program) = self.load(key, &stored, request.session)
-        {
-            self.lock().counts.found_on_disk += 1;
-            return Ok(Arc::new(program));
+        if let Some(stored) = self.disk.get(key) {
+            self.admit(&stored)?;
+            if let Ok(program) = self.load(key, &stored, request.session) {
+                self.lock().counts.found_on_disk += 1;
+                return Ok(Arc::new(program));
+            }
         }
         let code = hashed.source()?;
         let source = Source {
@@ -201,7 +207,17 @@ impl<D: Device> Programs<D> {
         let stored = compiled?;
         self.disk.put(key, &stored);
         self.lock().counts.compiled += 1;
+        self.admit(&stored)?;
         self.load(key, &stored, request.session).map(Arc::new)
+    }
+
+    /// Refuses what this service's users may not run. Not asked of the compiler: what is on disk may
+    /// come from a time when the service had one user.
+    fn admit(&self, stored: &StoredProgram) -> Result<(), Error> {
+        if !self.refuses_raw_kernels {
+            return Ok(());
+        }
+        vet::refuse_raw_kernels("hlo_with_config", &stored.signature.optimized_program)
     }
 
     fn load(

@@ -35,6 +35,7 @@ pub(crate) use thread::SessionThread;
 
 use crate::device_host::Host;
 use crate::device_host::errors::resource_exhausted;
+use crate::vendor_handlers;
 
 /// The job's process as the kernel and the job itself named it.
 pub(crate) struct Identity {
@@ -68,7 +69,7 @@ pub(crate) fn open<D: Device>(host: &Arc<Host<D>>, adopt: Adopt, socket: UnixStr
         protocol: adopt.protocol,
         session: adopt.session,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        description: host.device.description().clone(),
+        description: vendor_handlers::describe(host.device.description()),
         window: limits::LAUNCHES,
     };
     let settings = JobSettings {

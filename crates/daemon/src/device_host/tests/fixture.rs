@@ -63,6 +63,7 @@ impl Fixture {
         let mut settings = HostSettings {
             plugin: "scripted".into(),
             several_users: false,
+            allow_raw_kernels: false,
             device: config::Device {
                 name: "scripted".into(),
                 lanes: Some(1),
