@@ -1,35 +1,53 @@
-//! What a device promises, run on the real one (the CPU plugin) and on the scripted one.
+//! What a device promises, run on the real one (the CPU plugin), on the scripted one and on the stand-in
+//! for CUDA, whose memory is not the host's.
 
 mod common;
 
 use std::sync::Arc;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use common::*;
 use salus_device::{Device, Placement, ReadForm, Shape, Source};
 use salus_formats::options;
 
-macro_rules! on_both {
-    ($($test:ident,)*) => {
-        mod scripted {
-            $(#[test] fn $test() { super::$test(&super::Scripted); })*
-        }
-        mod pjrt {
-            $(#[test] fn $test() { super::$test(&super::Pjrt); })*
+macro_rules! on {
+    ($($module:ident, $subject:ident: $tests:tt)*) => {
+        $(on! { @one $module $subject $tests })*
+    };
+    (@one $module:ident $subject:ident { $($test:ident,)* }) => {
+        mod $module {
+            $(#[test] fn $test() { super::$test(&super::$subject); })*
         }
     };
 }
 
-on_both! {
+macro_rules! on_all {
+    ($($test:ident,)*) => {
+        on! {
+            scripted, Scripted: { $($test,)* }
+            pjrt, Pjrt: { $($test,)* }
+            standin, Standin: { $($test,)* }
+        }
+    };
+}
+
+macro_rules! on_host {
+    ($($test:ident,)*) => {
+        on! {
+            scripted_on_host, Scripted: { $($test,)* }
+            pjrt_on_host, Pjrt: { $($test,)* }
+        }
+    };
+}
+
+on_all! {
     arrays_come_back_as_they_went,
-    aligned_memory_is_wrapped_until_the_array_is_gone,
-    other_memory_is_released_at_once,
+    other_memory_is_released_when_it_was_copied,
     wrong_lengths_are_refused,
     layouts_are_kept,
     signatures_are_complete,
     a_malformed_program_does_not_compile,
     equal_arguments_give_equal_outputs,
-    donated_arrays_are_overwritten_in_place,
     kept_arrays_are_not_donated,
     donated_arrays_cannot_be_used_again,
     outputs_are_arguments_at_once,
@@ -37,11 +55,23 @@ on_both! {
     a_wrong_number_of_arguments_is_refused,
     ready_arrays_say_so_at_once,
     copies_in_other_memories_are_equal,
-    lanes_have_their_own_arrays,
     programs_are_loaded_elsewhere_with_equal_bits,
     threads_may_launch_together,
     arrays_outlive_programs_and_devices,
     tokens_are_arguments_and_results_and_hold_nothing,
+}
+
+// Where the device's memory is the host's, and where it has more than one lane.
+on_host! {
+    aligned_memory_is_wrapped_until_the_array_is_gone,
+    donated_arrays_are_overwritten_in_place,
+    lanes_have_their_own_arrays,
+}
+
+on! {
+    off_host, Standin: {
+        memory_is_released_before_the_array_is_gone,
+    }
 }
 
 fn arrays_come_back_as_they_went<S: Subject>(subject: &S) {
@@ -100,14 +130,15 @@ fn aligned_memory_is_wrapped_until_the_array_is_gone<S: Subject>(subject: &S) {
     wait(&gone);
 }
 
-fn other_memory_is_released_at_once<S: Subject>(subject: &S) {
+/// Which is at once where the device's memory is the host's.
+fn other_memory_is_released_when_it_was_copied<S: Subject>(subject: &S) {
     let device = subject.open(1);
     let bytes = floats(&[4, 4], |index| index as f32);
     let (unaligned, gone) = host(&bytes, false);
     let array = device
         .upload(unaligned, &shape(F32, &[4, 4]), FIRST)
         .expect("there is room");
-    assert!(gone.try_recv().is_ok(), "unaligned memory was copied");
+    released(&device, &gone);
     let transposed = Shape {
         minor_to_major: Some(vec![0, 1]),
         ..shape(F32, &[4, 4])
@@ -116,9 +147,29 @@ fn other_memory_is_released_at_once<S: Subject>(subject: &S) {
     let other = device
         .upload(aligned, &transposed, FIRST)
         .expect("there is room");
-    assert!(gone.try_recv().is_ok(), "what is laid out anew was copied");
+    released(&device, &gone);
     assert_eq!(read(&device, &array, &shape(F32, &[4, 4])), bytes);
     assert_eq!(read(&device, &other, &transposed), bytes);
+}
+
+fn released<D: Device>(device: &D, gone: &Receiver<()>) {
+    match device.description().on_host {
+        true => assert!(gone.try_recv().is_ok(), "it was copied"),
+        false => wait(gone),
+    }
+}
+
+fn memory_is_released_before_the_array_is_gone<S: Subject>(subject: &S) {
+    let device = subject.open(1);
+    assert!(!device.description().on_host);
+    let bytes = floats(&[256], |index| index as f32);
+    let (memory, gone) = host(&bytes, true);
+    let array = device
+        .upload(memory, &shape(F32, &[256]), FIRST)
+        .expect("there is room");
+    wait(&gone);
+    assert_eq!(read(&device, &array, &shape(F32, &[256])), bytes);
+    assert_eq!(device.host_address(&array), None);
 }
 
 fn wrong_lengths_are_refused<S: Subject>(subject: &S) {
@@ -335,6 +386,11 @@ fn a_wrong_number_of_arguments_is_refused<S: Subject>(subject: &S) {
 fn ready_arrays_say_so_at_once<S: Subject>(subject: &S) {
     let device = subject.open(1);
     let array = upload_f32(&device, &[4, 4], |_| 1.0);
+    if !device.description().on_host {
+        let (ready, is_ready) = done();
+        device.on_ready(&array, ready);
+        assert_eq!(wait(&is_ready), Ok(()));
+    }
     let (ready, is_ready) = done();
     device.on_ready(&array, ready);
     assert_eq!(is_ready.try_recv(), Ok(Ok(())));
@@ -460,7 +516,8 @@ fn tokens_are_arguments_and_results_and_hold_nothing<S: Subject>(subject: &S) {
         assert_eq!(nothing, Ok(Vec::new()), "{form:?}");
     }
     // The CPU plugin itself would abort the process at a copy.
-    let elsewhere = Placement { lane: 1, memory: 0 };
+    let lane = device.description().lanes - 1;
+    let elsewhere = Placement { lane, memory: 0 };
     let moved = [
         device.copy_to_memory(token, elsewhere),
         device.copy_to_memory(&again[1], elsewhere),
@@ -468,7 +525,7 @@ fn tokens_are_arguments_and_results_and_hold_nothing<S: Subject>(subject: &S) {
     let moved = moved.map(|array| array.expect("a copy"));
     let (done, ended) = done();
     outputs = device
-        .launch(&program, 1, &[&moved[0], &moved[1]], &[], done)
+        .launch(&program, lane, &[&moved[0], &moved[1]], &[], done)
         .expect("it launches in the other lane");
     assert_eq!(wait(&ended), Ok(()));
     assert_eq!(device.array_bytes(&outputs[0]), 0);

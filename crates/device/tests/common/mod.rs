@@ -1,5 +1,5 @@
 //! What the tests of this crate share: host memory that tells when it is let go, waiting with a
-//! deadline, and the two devices.
+//! deadline, and the three devices.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::Duration;
 use salus_channel::Part;
 use salus_device::{
     Clock, Compiled, Device, Done, Error, HeapMemory, HostMemory, PjrtConfig, PjrtDevice,
-    Placement, ReadForm, ScriptedConfig, ScriptedDevice, Shape, Source, discover, element,
+    Placement, ReadForm, ScriptedConfig, ScriptedDevice, Shape, Source, Value, discover, element,
 };
 use salus_formats::options;
 
@@ -109,14 +109,7 @@ impl Subject for Pjrt {
     type Device = PjrtDevice;
 
     fn open(&self, lanes: u32) -> PjrtDevice {
-        PjrtDevice::open(&PjrtConfig {
-            plugin: cpu_plugin(),
-            options: Vec::new(),
-            capacity_bytes: None,
-            lanes,
-            lapack: Some(lapack()),
-        })
-        .expect("the CPU plugin opens")
+        open(cpu_plugin(), Vec::new(), lanes)
     }
 
     fn format(&self) -> &'static str {
@@ -124,49 +117,89 @@ impl Subject for Pjrt {
     }
 
     fn code(&self, sample: Sample) -> String {
-        let (name, parameters, result, body) = match sample {
-            Sample::Increment => (
-                "increment",
-                "%a: tensor<4x4xf32>",
-                "tensor<4x4xf32>",
-                "%one = stablehlo.constant dense<1.0> : tensor<4x4xf32>
-                 %r = stablehlo.add %a, %one : tensor<4x4xf32>",
-            ),
-            Sample::Step => (
-                "step",
-                "%a: tensor<1024xf32> {tf.aliasing_output = 0 : i32}",
-                "tensor<1024xf32>",
-                "%half = stablehlo.constant dense<0.5> : tensor<1024xf32>
-                 %scaled = stablehlo.multiply %a, %half : tensor<1024xf32>
-                 %r = stablehlo.tanh %scaled : tensor<1024xf32>",
-            ),
-            Sample::Product => (
-                "product",
-                "%a: tensor<128x128xf32>, %b: tensor<128x128xf32>",
-                "tensor<128x128xf32>",
-                "%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
-                   : (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32>",
-            ),
-            Sample::Ordered => {
-                return "module @ordered { func.func public @main(
-                      %t: !stablehlo.token, %a: tensor<4xf32>)
-                    -> (!stablehlo.token, tensor<4xf32>) {
-                      %u = stablehlo.after_all %t : !stablehlo.token
-                      %r = stablehlo.add %a, %a : tensor<4xf32>
-                      return %u, %r : !stablehlo.token, tensor<4xf32> } }"
-                    .to_owned();
-            }
-        };
-        format!(
-            "module @{name} {{ func.func public @main({parameters}) -> {result} {{
-               {body}
-               return %r : {result} }} }}"
-        )
+        mlir(sample)
     }
 
     fn malformed(&self) -> &'static str {
-        "module @bad { func.func public @main( }"
+        MALFORMED
     }
+}
+
+/// CUDA's plugin, as far as it can be without a GPU (`crates/standin`).
+pub(crate) struct Standin;
+
+impl Subject for Standin {
+    type Device = PjrtDevice;
+
+    fn open(&self, lanes: u32) -> PjrtDevice {
+        open(standin_plugin(), Vec::new(), lanes)
+    }
+
+    fn format(&self) -> &'static str {
+        "mlir"
+    }
+
+    fn code(&self, sample: Sample) -> String {
+        mlir(sample)
+    }
+
+    fn malformed(&self) -> &'static str {
+        MALFORMED
+    }
+}
+
+pub(crate) fn open(plugin: PathBuf, options: Vec<(String, Value)>, lanes: u32) -> PjrtDevice {
+    PjrtDevice::open(&PjrtConfig {
+        plugin,
+        options,
+        capacity_bytes: None,
+        lanes,
+        lapack: Some(lapack()),
+    })
+    .expect("the plugin opens")
+}
+
+const MALFORMED: &str = "module @bad { func.func public @main( }";
+
+fn mlir(sample: Sample) -> String {
+    let (name, parameters, result, body) = match sample {
+        Sample::Increment => (
+            "increment",
+            "%a: tensor<4x4xf32>",
+            "tensor<4x4xf32>",
+            "%one = stablehlo.constant dense<1.0> : tensor<4x4xf32>
+             %r = stablehlo.add %a, %one : tensor<4x4xf32>",
+        ),
+        Sample::Step => (
+            "step",
+            "%a: tensor<1024xf32> {tf.aliasing_output = 0 : i32}",
+            "tensor<1024xf32>",
+            "%half = stablehlo.constant dense<0.5> : tensor<1024xf32>
+             %scaled = stablehlo.multiply %a, %half : tensor<1024xf32>
+             %r = stablehlo.tanh %scaled : tensor<1024xf32>",
+        ),
+        Sample::Product => (
+            "product",
+            "%a: tensor<128x128xf32>, %b: tensor<128x128xf32>",
+            "tensor<128x128xf32>",
+            "%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+               : (tensor<128x128xf32>, tensor<128x128xf32>) -> tensor<128x128xf32>",
+        ),
+        Sample::Ordered => {
+            return "module @ordered { func.func public @main(
+                  %t: !stablehlo.token, %a: tensor<4xf32>)
+                -> (!stablehlo.token, tensor<4xf32>) {
+                  %u = stablehlo.after_all %t : !stablehlo.token
+                  %r = stablehlo.add %a, %a : tensor<4xf32>
+                  return %u, %r : !stablehlo.token, tensor<4xf32> } }"
+                .to_owned();
+        }
+    };
+    format!(
+        "module @{name} {{ func.func public @main({parameters}) -> {result} {{
+           {body}
+           return %r : {result} }} }}"
+    )
 }
 
 /// The plugin that `make venv` installs.
@@ -185,6 +218,14 @@ pub(crate) fn cpu_plugin() -> PathBuf {
     discover::find_plugin("cpu", &places).unwrap_or_else(|error| {
         panic!("{error}\nRun `make venv`, or set SALUS_TEST_SITE_PACKAGES.")
     })
+}
+
+/// The stand-in for CUDA, which cargo builds beside the tests because they depend on it.
+pub(crate) fn standin_plugin() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let plugin = test.with_file_name("libsalus_standin.so");
+    assert!(plugin.is_file(), "cargo has built {}", plugin.display());
+    plugin
 }
 
 /// The LAPACK that came with it.
