@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use salus_console::{Format, Outcome, output};
 use salus_daemon::config::Problem;
 
-use benches::{callbacks, overhead, packing, paging, policies, switch};
+use benches::{accelerator, callbacks, overhead, packing, paging, policies, switch};
 use contenders::helper_processes;
 use contenders::setup::Setup;
 use rows::run;
@@ -85,6 +85,9 @@ enum What {
     /// Measure what it costs the device to change jobs
     Switch(switch::Arguments),
 
+    /// Measure what copies to and from a device with memory of its own cost, on the stand-in for CUDA
+    Accelerator(accelerator::Arguments),
+
     /// A part of `salus bench`
     #[command(hide = true)]
     Peer(helper_processes::Arguments),
@@ -98,6 +101,7 @@ pub fn bench(arguments: &Arguments) -> Outcome {
         What::Packing(arguments) => packing::packing(arguments),
         What::Policies(arguments) => policies::policies(arguments),
         What::Switch(arguments) => switch::switch(arguments),
+        What::Accelerator(arguments) => accelerator::accelerator(arguments),
         What::Peer(arguments) => helper_processes::peer(arguments),
     }
 }

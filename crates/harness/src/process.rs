@@ -19,7 +19,7 @@ use crate::watch::Watch;
 const FOREIGN: &[&str] = &["JAX", "SALUS_", "PJRT_", "XLA_", "XDG_", "NPROC", "LIBTPU"];
 /// What stays: by the first, the end-to-end tests find what was left running; the second says how the
 /// stand-in for an accelerator behaves.
-const KEPT: [&str; 2] = ["SALUS_TEST_MARK", "SALUS_STANDIN"];
+const KEPT: [&str; 2] = ["SALUS_TEST_MARK", salus_wire::env::STANDIN];
 /// How many lines of the log of a process that failed are shown.
 const TAIL_LINES: usize = 12;
 /// A process that was asked to end, and takes longer, is killed. Services end their children first.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use salus_units::parse_bytes;
 
-pub const VARIABLE: &str = "SALUS_STANDIN";
+pub use salus_wire::env::STANDIN as VARIABLE;
 
 /// When an out-of-memory of a launch is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,6 +32,8 @@ pub const IDLE_SECONDS: &str = "SALUS_IDLE_SECONDS";
 pub const SITE_PACKAGES: &str = "SALUS_SITE_PACKAGES";
 /// The Python that `salus bench` runs jobs with.
 pub const PYTHON: &str = "SALUS_PYTHON";
+/// How the stand-in for an accelerator behaves, a plugin for tests.
+pub const STANDIN: &str = "SALUS_STANDIN";
 /// The settings of a device host or compiler, from its supervisor.
 pub const CHILD_SETTINGS: &str = "SALUS_CHILD_SETTINGS";
 /// Set for the first compiler of a service.

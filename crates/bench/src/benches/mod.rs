@@ -2,6 +2,7 @@
 
 pub(crate) mod overhead;
 
+pub(crate) mod accelerator;
 pub(crate) mod callbacks;
 pub(crate) mod packing;
 pub(crate) mod paging;

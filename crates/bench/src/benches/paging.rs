@@ -192,7 +192,7 @@ fn bandwidth(setup: &Setup, copy: f64) -> Result<Value, Problem> {
 
 /// Two jobs that do not fit together run one after the other, so that one leaves at each change.
 /// Returns what the first move of each cost, and the later ones.
-fn moves(setup: &Setup, row: &'static str, copy: f64) -> Result<[Value; 3], Problem> {
+pub(super) fn moves(setup: &Setup, row: &'static str, copy: f64) -> Result<[Value; 3], Problem> {
     let mut jobs = Jobs::start(setup, &["--memory", "300MiB"])?;
     // The second takes the device from the first, and is then pushed off it itself.
     for _ in 0..2 {
@@ -233,15 +233,15 @@ fn moves(setup: &Setup, row: &'static str, copy: f64) -> Result<[Value; 3], Prob
 
 /// What the service has moved so far.
 #[derive(Default)]
-struct Moved {
-    out_bytes: f64,
+pub(super) struct Moved {
+    pub(super) out_bytes: f64,
     out_ms: f64,
-    in_bytes: f64,
+    pub(super) in_bytes: f64,
     in_ms: f64,
 }
 
 impl Moved {
-    fn of(report: &Value) -> Self {
+    pub(super) fn of(report: &Value) -> Self {
         let sum = |key: &str| -> f64 {
             let sessions = report["sessions"].as_array().into_iter().flatten();
             sessions.filter_map(|s| s["moves"][key].as_f64()).sum()

@@ -41,11 +41,13 @@ impl PrivateService {
     pub(crate) fn start_with(setup: &Setup, options: &[&str]) -> Result<Self, Problem> {
         let device = [OsString::from("--device"), setup.plugin.clone().into()];
         let options = options.iter().map(OsString::from);
+        let mut variables = vec![("PJRT_NPROC", setup.pool.to_string().into())];
+        variables.extend(setup.service_variables.iter().cloned());
         let service = Service::start(Start {
             keeper: &setup.keeper,
             configuration: &setup.configuration,
             options: device.into_iter().chain(options).collect(),
-            variables: vec![("PJRT_NPROC", setup.pool.to_string().into())],
+            variables,
         })?;
         Ok(Self(service))
     }

@@ -44,6 +44,8 @@ pub(crate) struct Setup {
     pub(crate) pool: usize,
     /// The text of its services' salus.toml.
     pub(crate) configuration: String,
+    /// More variables of its services.
+    pub(crate) service_variables: Vec<(&'static str, OsString)>,
     pub(crate) keeper: Keeper,
     worker: PathBuf,
     /// The file that makes JAX use the plugin directly.
@@ -82,6 +84,7 @@ impl Setup {
             library: library::find()?,
             pool: std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
             configuration: SERVICE_CONFIG.into(),
+            service_variables: Vec::new(),
             keeper,
             direct: scratch.file("direct.json", &direct.to_string())?,
             python,
