@@ -51,5 +51,6 @@ fn scripted(settings: &HostSettings) -> ScriptedConfig {
         lanes: settings.device_lanes(),
         capacity_bytes: settings.device.memory.unwrap_or(1 << 30),
         clock: Clock::Real,
+        on_host: true,
     }
 }

@@ -24,18 +24,22 @@ mod scripted;
 
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
 pub use linalg::{check_lapack, linalg_targets};
-pub use placement::Placement;
+pub use placement::{Placement, is_host_memory};
 pub use plugin::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use salus_formats::element::{self, host_bytes, is_sub_byte, is_taken_for};
-pub use scripted::{Clock, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
+pub use scripted::{Clock, Registered, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
 pub use types::*;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// Called once when work on the device ended, on a thread of the device. It must not block.
 pub type Done = Box<dyn FnOnce(Result<(), Error>) + Send>;
+
+/// Host memory that is registered with a device, which it keeps mapped.
+pub type Registration = Box<dyn Any + Send + Sync>;
 
 pub trait Device: Send + Sync + 'static {
     type Program: Send + Sync + 'static;
@@ -111,6 +115,10 @@ pub trait Device: Send + Sync + 'static {
 
     /// What the device's allocator reports, if it does.
     fn memory_use(&self) -> Option<MemoryUse>;
+
+    /// Registers host memory with the device until what is returned is dropped, so that transfers from
+    /// and to it need no copy of the vendor's. `None` if the device does not do that.
+    fn register(&self, memory: Arc<dyn HostMemory>) -> Result<Option<Registration>, Error>;
 
     /// The address of a ready array, if the device's memory is this process's.
     fn host_address(&self, array: &Self::Array) -> Option<usize>;

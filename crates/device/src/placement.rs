@@ -23,6 +23,11 @@ impl Placement {
         self.memory == description.default_memory
     }
 
+    /// Whether it is host memory that a device with memory of its own reads and writes, too.
+    pub fn is_host(self, description: &Description) -> bool {
+        is_host_memory(description, self.memory)
+    }
+
     /// Its number among the memories of all lanes, lane by lane; an error if the device has no such
     /// lane or memory.
     pub fn number(self, description: &Description) -> Result<usize, Error> {
@@ -39,4 +44,13 @@ impl Placement {
         }
         Ok(lane as usize * memories + memory as usize)
     }
+}
+
+/// As PJRT names memories of the host.
+const HOST_KINDS: [&str; 2] = ["pinned_host", "unpinned_host"];
+
+/// Whether the device has memory of its own, and this one of its memories is the host's.
+pub fn is_host_memory(description: &Description, memory: u32) -> bool {
+    let is_host_kind = |memory: &crate::Memory| HOST_KINDS.contains(&memory.kind.as_str());
+    !description.on_host && description.memories.get(memory as usize).is_some_and(is_host_kind)
 }

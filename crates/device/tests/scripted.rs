@@ -17,6 +17,7 @@ fn open(capacity_bytes: u64, clock: Clock) -> ScriptedDevice {
         lanes: 1,
         capacity_bytes,
         clock,
+        on_host: true,
     })
 }
 

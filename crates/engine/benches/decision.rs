@@ -108,6 +108,7 @@ impl World {
                 program: Program(id % PROGRAMS),
             },
             new_bytes: 0,
+            new_host_bytes: 0,
             argument_bytes: 0,
             paged_bytes: 0,
         };

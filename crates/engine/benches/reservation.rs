@@ -143,6 +143,7 @@ impl World {
             session,
             resident_bytes: OUTPUT,
             paged_bytes: 0,
+            host_bytes: 0,
         });
         self.launch(id, 0, OUTPUT, MIB);
     }
@@ -167,6 +168,7 @@ impl World {
         let demand = Demand {
             kind,
             new_bytes,
+            new_host_bytes: 0,
             argument_bytes,
             paged_bytes,
         };

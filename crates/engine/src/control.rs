@@ -40,6 +40,7 @@ impl Engine {
             request.order.number = number;
             request.ready_at = now;
             request.aged = false;
+            request.lacks_host_since = request.lacks_host_since.map(|_| now);
         }
     }
 

@@ -99,7 +99,9 @@ impl Engine {
                 session,
                 resident_bytes,
                 paged_bytes,
-            } => self.released(session, resident_bytes, paged_bytes),
+                host_bytes,
+            } => self.released(session, resident_bytes, paged_bytes, host_bytes),
+            Event::PagingOut { session, bytes } => self.paging_out(session, bytes),
             Event::PagedOut {
                 session,
                 bytes,
@@ -143,6 +145,7 @@ impl Engine {
     fn close(&mut self, id: SessionId) {
         self.withdraw(id);
         self.index(id, None, None, None);
+        self.index_host_wait(id, None);
         let Some(session) = self.sessions.remove(id) else {
             panic!("{id} is not open")
         };
@@ -174,6 +177,8 @@ impl Engine {
             demand,
             ready_at: now,
             aged: false,
+            lacks_host_since: None,
+            awaits_host: false,
         });
     }
 
@@ -190,9 +195,10 @@ impl Engine {
             "{id} misses more than it has paged out"
         );
         let memory_max = self.session(id).settings.memory_max.map(NonZeroU64::get);
+        let new_bytes = demand.new_bytes.saturating_add(demand.new_host_bytes);
         let beyond = |held: u64, max: Option<u64>| {
-            let would_hold = held.saturating_add(demand.new_bytes);
-            max.filter(|&max| demand.new_bytes > 0 && would_hold > max)
+            let would_hold = held.saturating_add(new_bytes);
+            max.filter(|&max| new_bytes > 0 && would_hold > max)
                 .map(|max| (would_hold, max))
         };
         if demand.total() > room_bytes {
@@ -200,6 +206,9 @@ impl Engine {
                 needs_bytes: demand.total(),
                 room_bytes,
             });
+        }
+        if demand.new_host_bytes > self.memory.ledger().room().host_bytes {
+            return Some(self.no_host_room(demand.new_host_bytes));
         }
         if let Some((needs_bytes, memory_max)) = beyond(holding.total(), memory_max) {
             return Some(Refusal::BeyondLimit {
@@ -278,14 +287,15 @@ impl Engine {
         self.touch(id).quiet_since = now;
     }
 
-    fn released(&mut self, id: SessionId, resident_bytes: u64, paged_bytes: u64) {
+    fn released(&mut self, id: SessionId, resident_bytes: u64, paged_bytes: u64, host_bytes: u64) {
         // The last arrays of a session may be released after it was closed, which freed them.
         if self.sessions.get(id).is_none() {
             return;
         }
-        self.memory.release(id, resident_bytes, paged_bytes);
+        let memory = &mut self.memory;
+        memory.release(id, resident_bytes, paged_bytes, host_bytes);
         self.touch(id).unevictable = false;
-        if paged_bytes > 0 {
+        if paged_bytes + host_bytes > 0 {
             self.host_has_more();
         }
     }

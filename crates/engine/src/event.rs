@@ -46,6 +46,8 @@ pub struct Demand {
     pub kind: Kind,
     /// Bytes that it adds: outputs that reuse no argument's memory, or the new array.
     pub new_bytes: u64,
+    /// The same in host memory, which a device with memory of its own reaches, too.
+    pub new_host_bytes: u64,
     /// Bytes of the arguments, on the device and paged out.
     pub argument_bytes: u64,
     /// Bytes of arguments that are paged out.
@@ -140,11 +142,19 @@ pub enum Event {
     Withdrew {
         session: SessionId,
     },
-    /// Arrays were dropped: bytes that were on the device, and bytes that were paged out.
+    /// Arrays were dropped: bytes that were on the device, bytes that were paged out, and bytes in
+    /// host memory that were no pages.
     Released {
         session: SessionId,
         resident_bytes: u64,
         paged_bytes: u64,
+        host_bytes: u64,
+    },
+    /// `PageOut` is being carried out, and `bytes` will be in host memory, which is more than was
+    /// asked because arrays are moved whole: at most [`crate::Engine::may_page_out`].
+    PagingOut {
+        session: SessionId,
+        bytes: u64,
     },
     /// `PageOut` was carried out: `bytes` are now in host memory, perhaps fewer than asked. If a
     /// request waits, `paged_bytes` of its arguments are paged out now.
@@ -209,6 +219,12 @@ pub enum Refusal {
     BeyondLimit { needs_bytes: u64, memory_max: u64 },
     /// It would exceed what the user's sessions may hold together.
     BeyondUserLimit { needs_bytes: u64, user_max: u64 },
+    /// Its arrays in host memory would not fit beside what is there.
+    NoHostRoom {
+        needs_bytes: u64,
+        free_bytes: u64,
+        room_bytes: u64,
+    },
     /// Device and host are full of arrays that cannot be evicted.
     NoRoom {
         needs_bytes: u64,
@@ -233,6 +249,11 @@ impl Refusal {
                 needs_bytes,
                 user_max,
             } => (needs_bytes, user_max, "its user's limit is"),
+            Self::NoHostRoom {
+                needs_bytes,
+                free_bytes,
+                ..
+            } => (needs_bytes, free_bytes, "of the host's memory are free"),
             Self::NoRoom {
                 needs_bytes,
                 free_bytes,

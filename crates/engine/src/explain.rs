@@ -33,6 +33,11 @@ pub enum Why {
         free_bytes: u64,
         holder: Option<SessionId>,
     },
+    /// Its arrays in host memory do not fit there.
+    HostMemory {
+        needs_bytes: u64,
+        free_bytes: u64,
+    },
     /// Its minimum residency is over, and it starts nothing until somebody was evicted for the
     /// reservation's holder.
     Reserved {
@@ -65,6 +70,12 @@ impl Engine {
         }
         if self.is_held(id, session) {
             return Some(Why::Exclusive { owner: self.owner });
+        }
+        if request.awaits_host {
+            return Some(Why::HostMemory {
+                needs_bytes: request.demand.new_host_bytes,
+                free_bytes: self.memory.host_room(),
+            });
         }
         let (needs_bytes, free_bytes) = (self.need(id), self.memory.ledger().free_bytes());
         let holder = self.memory.reservation().other_holder(id);

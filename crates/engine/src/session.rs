@@ -45,6 +45,8 @@ pub(crate) struct Derived {
     pub(crate) place: Option<Place>,
     /// `None` while it cannot be evicted.
     pub(crate) candidate: Option<Candidate>,
+    /// Since when its request lacks room on the host, while it waits for that.
+    pub(crate) awaits_host_since: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +56,10 @@ pub(crate) struct Request {
     pub(crate) ready_at: Time,
     /// It has waited for `AGING_LIMIT`: its age alone counts.
     pub(crate) aged: bool,
+    /// When it was first found that the host has no room for its arrays there.
+    pub(crate) lacks_host_since: Option<Time>,
+    /// It waits for that room, and for nothing else.
+    pub(crate) awaits_host: bool,
 }
 
 impl Session {

@@ -1,7 +1,7 @@
 //! Settling: what follows from a session's record is brought up to date, here and nowhere else.
 //!
-//! Four things follow from a record: as what it is counted, where its request is queued, whether it
-//! is a candidate for eviction, and its account's state. Handlers of events change records through
+//! Five things follow from a record: as what it is counted, where its request is queued, whether that
+//! waits for the host, whether the session is a candidate for eviction, and its account's state. Handlers of events change records through
 //! [`Engine::touch`] and leave these alone; after each event, and after each decision, all touched
 //! sessions are settled.
 //!
@@ -15,6 +15,7 @@ use crate::memory::Candidate;
 use crate::policies::{Facts, Rank};
 use crate::schedule::{Counted, LaneState, Order, Place, Queue};
 use crate::session::{Request, Session};
+use crate::time::Time;
 
 impl Engine {
     /// The session's record, to be changed: what follows from it is settled later.
@@ -53,7 +54,9 @@ impl Engine {
             deadline: session.settings.deadline.map(Into::into),
         });
         let request = session.request.as_ref().filter(|_| !held);
-        let queued = request.filter(|_| session.evicting.is_none());
+        let queued = request.filter(|request| session.evicting.is_none() && !request.awaits_host);
+        let awaits_host = request.filter(|request| request.awaits_host);
+        let awaits_host_since = awaits_host.and_then(|request| request.lacks_host_since);
         let place = queued.map(|request| self.place(id, session, request));
         let is_candidate = session.may_be_evicted() && self.memory.resident_bytes(id) > 0;
         let candidate = is_candidate.then(|| match request {
@@ -65,6 +68,7 @@ impl Engine {
             },
         });
         self.index(id, counted, place, candidate);
+        self.index_host_wait(id, awaits_host_since);
         self.update_state(id);
     }
 
@@ -97,6 +101,18 @@ impl Engine {
             }
             let request = session.request.as_ref();
             self.queues.update_place(id, before, place, request);
+        }
+    }
+
+    /// Has the queue for the host's memory say this of the session.
+    pub(crate) fn index_host_wait(&mut self, id: SessionId, since: Option<Time>) {
+        let Some(session) = self.sessions.get_mut(id) else {
+            return;
+        };
+        let derived = &mut session.derived.awaits_host_since;
+        if *derived != since {
+            let before = std::mem::replace(derived, since);
+            self.memory.update_host_queue(id, before, since);
         }
     }
 
@@ -150,7 +166,11 @@ impl Engine {
                 State::Paused
             } else if session.evicting.is_some() {
                 State::Paging
-            } else if is_reserved || request.demand.paged_bytes > 0 || lacks() {
+            } else if is_reserved
+                || request.demand.paged_bytes > 0
+                || request.awaits_host
+                || lacks()
+            {
                 State::Memory
             } else {
                 State::Turn

@@ -180,6 +180,29 @@ impl Client {
         }
     }
 
+    /// Has the vendor register host memory, so that transfers from and to it need no copy.
+    ///
+    /// # Safety
+    /// The `len` bytes at `data` stay mapped until [`Client::dma_unmap`] was called for them, and no
+    /// part of them is registered.
+    pub unsafe fn dma_map(&self, data: *mut c_void, len: usize) -> Result<(), Error> {
+        let mut args = Padded::<PJRT_Client_DmaMap_Args>::new();
+        args.client = self.raw();
+        args.data = data;
+        args.size = len;
+        // SAFETY: a live client; the memory is the caller's promise.
+        unsafe { call!(self.api(), PJRT_Client_DmaMap, &mut args) }
+    }
+
+    /// The vendor forgets memory that was registered with [`Client::dma_map`], by its address.
+    pub fn dma_unmap(&self, data: *mut c_void) -> Result<(), Error> {
+        let mut args = Padded::<PJRT_Client_DmaUnmap_Args>::new();
+        args.client = self.raw();
+        args.data = data;
+        // SAFETY: a live client, which looks the address up among those that were registered.
+        unsafe { call!(self.api(), PJRT_Client_DmaUnmap, &mut args) }
+    }
+
     /// Makes a buffer in `memory` of host memory, and the event that says when the vendor no
     /// longer needs that memory.
     ///

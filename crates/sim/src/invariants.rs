@@ -21,18 +21,31 @@ impl Simulation {
     fn check_memory(&self) {
         let ledger = self.engine.ledger();
         assert!(ledger.resident_bytes() + ledger.scratch_bytes() <= self.room.device_bytes);
-        assert!(ledger.paged_bytes() <= self.room.host_bytes);
-        let (mut resident, mut paged) = (0, 0);
+        assert!(ledger.paged_bytes() + ledger.host_bytes() <= self.room.host_bytes);
+        let (mut resident, mut paged, mut host) = (0, 0, 0);
         for (id, session) in &self.sessions {
             let holding = ledger.holding(SessionId(*id)).expect("it is open");
-            let held = (session.resident_bytes, session.paged_bytes);
-            let charged = (holding.resident_bytes, holding.paged_bytes);
+            let held = (
+                session.resident_bytes,
+                session.paged_bytes,
+                session.host_bytes,
+            );
+            let charged = (
+                holding.resident_bytes,
+                holding.paged_bytes,
+                holding.host_bytes,
+            );
             assert_eq!(charged, held, "session {id} on the device, on the host");
             resident += held.0;
             paged += held.1;
+            host += held.2;
         }
-        let sums = (ledger.resident_bytes(), ledger.paged_bytes());
-        assert_eq!(sums, (resident, paged), "the sums of the sessions");
+        let sums = (
+            ledger.resident_bytes(),
+            ledger.paged_bytes(),
+            ledger.host_bytes(),
+        );
+        assert_eq!(sums, (resident, paged, host), "the sums of the sessions");
     }
 
     fn check_lanes(&self) {
@@ -96,6 +109,11 @@ impl Simulation {
                         packs && runs,
                         "session {id} could run, and its lane is idle"
                     );
+                }
+                Why::HostMemory { needs_bytes, .. } => {
+                    let free = self.engine.ledger().host_free_bytes();
+                    let evicting = self.sessions.values().any(|session| session.pages_out);
+                    assert!(evicting || needs_bytes > free, "session {id} fits the host");
                 }
                 Why::Memory { .. } | Why::Reserved { .. } | Why::Evicting { .. } => {}
             }
@@ -164,21 +182,28 @@ impl Simulation {
                 None => **other == id,
             });
             sessions
-                .map(|(_, session)| session.resident_bytes + session.paged_bytes)
+                .map(|(_, s)| s.resident_bytes + s.paged_bytes + s.host_bytes)
                 .sum()
         };
+        let new_bytes = demand.new_bytes + demand.new_host_bytes;
         match why {
+            Refusal::NoHostRoom { room_bytes, .. } => {
+                assert_eq!(room_bytes, self.room.host_bytes);
+                let promised = self.sessions.values().any(|session| session.pages_out);
+                let free = self.engine.ledger().host_free_bytes();
+                assert!(promised || demand.new_host_bytes > free, "{id} fits the host");
+            }
             Refusal::TooLarge { needs_bytes, .. } => {
                 assert!(needs_bytes > self.room.device_bytes);
             }
             Refusal::BeyondLimit { memory_max, .. } => {
                 let limit = session.settings.memory_max.map(NonZeroU64::get);
                 assert_eq!(Some(memory_max), limit);
-                assert!(held(None) + demand.new_bytes > memory_max);
+                assert!(held(None) + new_bytes > memory_max);
             }
             Refusal::BeyondUserLimit { user_max, .. } => {
                 assert_eq!(Some(user_max), self.room.user_max);
-                assert!(held(Some(session.user)) + demand.new_bytes > user_max);
+                assert!(held(Some(session.user)) + new_bytes > user_max);
             }
             Refusal::NoRoom { .. } => {
                 let free = self.engine.ledger().free_bytes();

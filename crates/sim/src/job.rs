@@ -154,6 +154,7 @@ impl Actor {
                 arguments: self.job.memory_bytes,
                 paged: paged_bytes,
                 new: 0,
+                host: 0,
                 scratch: self.job.scratch_bytes,
             };
             launch(self.program, needs)

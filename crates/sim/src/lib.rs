@@ -36,5 +36,5 @@ pub use scenario::quantity::{show_bytes, show_time};
 pub use scenario::tokens::Problem;
 pub use simulation::{
     Decided, Iteration, Needs, Opening, Session, Simulation, lacks, launch, launch_with_callbacks,
-    upload,
+    upload, upload_to_host,
 };

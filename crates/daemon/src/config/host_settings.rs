@@ -40,6 +40,10 @@ const HEADROOM: u64 = 32;
 /// little, and each is a virtual device of the CPU plugin, of which there may be no more than cores.
 const LANES_PACKED: usize = 4;
 
+/// Which part of the host's memory for arrays may be pinned where nothing is said: what is pinned cannot
+/// be swapped, and most of it is pages.
+const PINNED_PART: u64 = 2;
+
 /// Which part of the machine's memory the programs of one user may take where nothing is said: far more
 /// than jobs need, and others' are left room.
 const PROGRAMS_PART: u64 = 4;
@@ -118,6 +122,12 @@ impl HostSettings {
             "first_iteration_seconds": self.limits.first_iteration_seconds,
             "iteration_seconds": self.limits.iteration_seconds,
         })
+    }
+
+    /// How much host memory may be pinned.
+    pub fn pinned_bytes(&self, room: &Room) -> u64 {
+        let said = self.device.pinned_memory;
+        said.unwrap_or(room.host_bytes / PINNED_PART)
     }
 
     /// What the ledger may give away of this device.

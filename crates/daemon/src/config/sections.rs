@@ -61,6 +61,10 @@ pub struct Device {
     /// For arrays that are paged out. `None`: a part of what the machine has left.
     #[serde(deserialize_with = "size")]
     pub host_memory: Option<u64>,
+    /// Host memory that may be pinned, so that the device's transfers from and to it need no copy.
+    /// `None`: a part of `host_memory`. Of no use where the device's memory is the host's.
+    #[serde(deserialize_with = "size")]
+    pub pinned_memory: Option<u64>,
     /// LAPACK's library: as configured, then as found. Without one, programs with linear algebra are
     /// refused.
     #[serde(deserialize_with = "path")]
@@ -79,6 +83,7 @@ impl Default for Device {
             lanes: None,
             memory: None,
             host_memory: None,
+            pinned_memory: None,
             lapack: None,
             options: BTreeMap::new(),
         }

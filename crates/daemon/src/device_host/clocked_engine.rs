@@ -166,6 +166,15 @@ impl<D: Device> ClockedEngine<D> {
         decided
     }
 
+    /// A session that was asked to page out wants to page out this many bytes, which is more. Returns
+    /// how many it may.
+    pub(crate) fn claim_host(&self, session: SessionId, bytes: u64) -> u64 {
+        let mut locked = self.lock();
+        let bytes = bytes.min(locked.engine.may_page_out(session));
+        self.decide(&mut locked, Event::PagingOut { session, bytes }, None);
+        bytes
+    }
+
     /// Tells the engine something about a session that may have ended meanwhile.
     pub(crate) fn tell_of(&self, session: SessionId, event: Event) {
         let mut locked = self.lock();

@@ -85,6 +85,13 @@ impl<D: Device> Host<D> {
         let room = settings.room(&description);
         let lanes = settings.device.lanes.unwrap_or(1);
         let engine = Engine::new(settings.scheduling.policy, room, description.lanes, lanes);
+        let pinned_bytes = settings.pinned_bytes(&room);
+        let pins = memory::pins::Pins::new(&device, pinned_bytes);
+        let pages = memory::page_pool::Pool::new(
+            room.host_bytes / PAGES_KEPT_DIVISOR,
+            (!description.on_host).then_some(room.host_bytes),
+            pins,
+        );
         let host = Arc::new(Self {
             engine: ClockedEngine::new(engine),
             earlier_runs: programs::earlier_runs::EarlierRuns::open(&settings.cache.directory),
@@ -94,8 +101,9 @@ impl<D: Device> Host<D> {
             ),
             device,
             programs,
-            pages: memory::page_pool::Pool::new(room.host_bytes / PAGES_KEPT_DIVISOR),
-            copy_uploads: settings.copies_uploads(),
+            pages,
+            // A device with memory of its own has copied an array before anything computes with it.
+            copy_uploads: settings.copies_uploads() && description.on_host,
             session_bytes_max: settings.limits.memory_per_session.and_then(NonZeroU64::new),
             callback_limit: std::time::Duration::from_secs(settings.limits.callback_seconds.into()),
             launch_threads: session::callbacks::LaunchThreads::default(),
@@ -109,6 +117,12 @@ impl<D: Device> Host<D> {
         let started = host.start_threads();
         started.map_err(|e| resource_exhausted(format!("no thread can be started: {e}")))?;
         Ok(host)
+    }
+
+    /// For memory that jobs share with the service, if the device has memory of its own.
+    fn pins(&self) -> Option<Arc<memory::pins::Pins>> {
+        let on_host = self.device.description().on_host;
+        (!on_host).then(|| Arc::clone(self.pages.pins()))
     }
 
     /// The memory limit of a session that asked for this one: no more than the configuration

@@ -17,6 +17,7 @@ mod describe;
 mod handler;
 mod open;
 mod read;
+mod register;
 mod signature;
 mod sites;
 pub(crate) mod targets;
@@ -36,7 +37,7 @@ use crate::element::is_token;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error, vendor};
 use crate::{
     Callbacks, Compiled, Description, Device, Done, Error, HostMemory, Lent, MemoryUse, Placement,
-    ReadForm, Shape, Source,
+    ReadForm, Registration, Shape, Source,
 };
 
 pub struct PjrtDevice {
@@ -265,6 +266,14 @@ impl Device for PjrtDevice {
             bytes,
             peak_bytes: peak.unwrap_or(bytes),
         })
+    }
+
+    fn register(&self, memory: Arc<dyn HostMemory>) -> Result<Option<Registration>, Error> {
+        // Where memory is shared, transfers copy nothing that registering would save.
+        match self.description.on_host {
+            true => Ok(None),
+            false => register::register(&self.client, memory),
+        }
     }
 
     fn host_address(&self, array: &PjrtArray) -> Option<usize> {

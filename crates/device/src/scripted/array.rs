@@ -7,12 +7,12 @@ use salus_channel::lock;
 
 use super::cell::{Cell, Charge};
 use super::lane::Ended;
-use crate::Shape;
+use crate::{Placement, Shape};
 
 pub struct ScriptedArray {
     pub(super) cell: Arc<Cell>,
     pub(super) shape: Shape,
-    pub(super) lane: u32,
+    pub(super) placement: Placement,
     pub(super) bytes: u64,
     /// Moves to the output that takes the array's place.
     charge: Mutex<Option<Charge>>,
@@ -34,11 +34,16 @@ impl Drop for ScriptedArray {
 }
 
 impl ScriptedArray {
-    pub(super) fn new(cell: Arc<Cell>, shape: Shape, lane: u32, charge: Charge) -> ScriptedArray {
+    pub(super) fn new(
+        cell: Arc<Cell>,
+        shape: Shape,
+        placement: Placement,
+        charge: Charge,
+    ) -> ScriptedArray {
         ScriptedArray {
             cell,
             shape,
-            lane,
+            placement,
             bytes: charge.bytes,
             charge: Mutex::new(Some(charge)),
             given: AtomicBool::new(false),

@@ -10,8 +10,8 @@ use super::lane::{Ended, Run};
 use super::script::{Fail, Script};
 use super::{ScriptedArray, ScriptedDevice, ScriptedProgram};
 use crate::element::host_bytes;
-use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
-use crate::{Done, Error};
+use crate::failure::{INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, error};
+use crate::{Done, Error, Placement};
 
 impl ScriptedDevice {
     pub(super) fn start(
@@ -30,13 +30,13 @@ impl ScriptedDevice {
         let donated = self.check_launch(script, lane, arguments, keep)?;
         let scratch = self.charge(script.scratch_bytes + script.hidden_bytes)?;
         let mut charges = Vec::new();
-        for (shape, alias) in &script.outputs {
+        for ((shape, alias), memory) in script.outputs.iter().zip(script.output_memories()) {
             let in_place = alias.is_some_and(|alias| donated[alias as usize]);
             let bytes = host_bytes(shape)? as u64;
             charges.push(if in_place {
                 None
             } else {
-                Some(self.charge(bytes)?)
+                Some(self.charge_in(memory, bytes)?)
             });
         }
         // Nothing fails from here on, so nothing that was donated has to be given back.
@@ -50,13 +50,14 @@ impl ScriptedDevice {
             *lock(&argument.donated_to) = Some(ended.clone());
         }
         let mut outputs = Vec::new();
-        for ((shape, alias), charge) in script.outputs.iter().zip(charges) {
+        let charges = charges.into_iter().zip(script.output_memories());
+        for ((shape, alias), (charge, memory)) in script.outputs.iter().zip(charges) {
             let inherited = || arguments[alias.unwrap_or(0) as usize].take_charge();
             let charge = charge.or_else(inherited).ok_or_else(deleted)?;
             outputs.push(ScriptedArray::new(
                 Cell::pending(),
                 shape.clone(),
-                lane,
+                Placement { lane, memory },
                 charge,
             ));
         }
@@ -103,8 +104,15 @@ impl ScriptedDevice {
             if argument.given.load(Ordering::SeqCst) {
                 return Err(deleted());
             }
-            if argument.lane != lane {
-                let other = argument.lane;
+            let kept = keep.contains(&(index as u32)) && script.is_aliased(index as u32);
+            if kept && argument.placement.is_host(&self.description) {
+                return Err(error(
+                    UNIMPLEMENTED,
+                    format!("argument {index} is in host memory, and such a one cannot be kept"),
+                ));
+            }
+            if argument.placement.lane != lane {
+                let other = argument.placement.lane;
                 return Err(error(
                     INVALID_ARGUMENT,
                     format!("argument {index} is in lane {other}, the launch in lane {lane}"),

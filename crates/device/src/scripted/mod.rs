@@ -7,13 +7,16 @@
 //!
 //! Like the real device, it refuses arrays of another lane, arrays that were donated and more
 //! bytes than it has, wraps aligned host memory instead of copying it, and blocks a thread that
-//! drops a donated array until the run has ended.
+//! drops a donated array until the run has ended. With memory of its own it is like an accelerator:
+//! it copies what is uploaded, its memory `pinned_host` takes nothing of the device, an array there
+//! that is donated cannot be kept, and host memory may be registered with it.
 
 mod array;
 mod calls;
 mod cell;
 mod lane;
 mod launch;
+mod registered;
 mod script;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +29,7 @@ pub use array::ScriptedArray;
 use cell::{Cell, Charge, Storage, deleted};
 pub use lane::Clock;
 use lane::Lane;
+pub use registered::Registered;
 use script::{Fail, Script};
 
 use crate::element::upload_bytes;
@@ -33,7 +37,7 @@ use crate::failure::{INTERNAL, INVALID_ARGUMENT, error};
 use crate::layout;
 use crate::{
     Callbacks, Compiled, Description, Device, Done, Error, HostBytes, HostMemory, Lent, Memory,
-    MemoryUse, Placement, ReadForm, Shape, Source,
+    MemoryUse, Placement, ReadForm, Registration, Shape, Source, is_host_memory,
 };
 
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +45,8 @@ pub struct ScriptedConfig {
     pub lanes: u32,
     pub capacity_bytes: u64,
     pub clock: Clock,
+    /// Its memory is the host's, as a CPU's is.
+    pub on_host: bool,
 }
 
 pub struct ScriptedDevice {
@@ -49,6 +55,9 @@ pub struct ScriptedDevice {
     used: Arc<AtomicU64>,
     /// The largest value of `used` so far.
     peak: AtomicU64,
+    /// Bytes of arrays in host memory, where the device has its own.
+    host_used: Arc<AtomicU64>,
+    registered: Arc<Mutex<Registered>>,
     /// What a callback returned last.
     returned: Mutex<Vec<Vec<u8>>>,
 }
@@ -69,7 +78,7 @@ impl ScriptedDevice {
         let lanes = config.lanes.max(1);
         ScriptedDevice {
             description: Description {
-                platform_name: "cpu".to_owned(),
+                platform_name: if config.on_host { "cpu" } else { "cuda" }.to_owned(),
                 platform_version: "scripted".to_owned(),
                 kind: "scripted".to_owned(),
                 debug_string: "ScriptedDevice(0)".to_owned(),
@@ -81,7 +90,7 @@ impl ScriptedDevice {
                 default_memory: 0,
                 lanes,
                 capacity_bytes: config.capacity_bytes,
-                on_host: true,
+                on_host: config.on_host,
                 plugin_path: "scripted".to_owned(),
                 api_version: (0, 0),
                 serialized_topology: None,
@@ -89,6 +98,8 @@ impl ScriptedDevice {
             lanes: (0..lanes).map(|_| Lane::open(config.clock)).collect(),
             used: Arc::default(),
             peak: AtomicU64::new(0),
+            host_used: Arc::default(),
+            registered: Arc::default(),
             returned: Mutex::default(),
         }
     }
@@ -108,6 +119,23 @@ impl ScriptedDevice {
     /// Bytes that arrays and running programs hold.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of arrays in host memory that are no memory of the device.
+    pub fn host_used_bytes(&self) -> u64 {
+        self.host_used.load(Ordering::SeqCst)
+    }
+
+    pub fn registered(&self) -> Registered {
+        lock(&self.registered).clone()
+    }
+
+    /// Takes memory for an array: of the device, or of the host.
+    fn charge_in(&self, memory: u32, bytes: u64) -> Result<Charge, Error> {
+        match is_host_memory(&self.description, memory) {
+            true => Charge::take(&self.host_used, bytes, u64::MAX),
+            false => self.charge(bytes),
+        }
     }
 
     fn charge(&self, bytes: u64) -> Result<Charge, Error> {
@@ -163,10 +191,11 @@ impl Device for ScriptedDevice {
                 format!("{} bytes for {shape:?}, which has {wanted}", given.len()),
             ));
         }
-        let charge = self.charge(wanted as u64)?;
+        let charge = self.charge_in(placement.memory, wanted as u64)?;
         let order = layout::of(shape);
         let aligned = given.is_aligned(HOST_ALIGNMENT);
-        let storage = if is_default && layout::is_default(&order) && aligned && wanted > 0 {
+        let wraps = is_default && self.description.on_host;
+        let storage = if wraps && layout::is_default(&order) && aligned && wanted > 0 {
             Storage::Wrapped(host)
         } else {
             let mut bytes = vec![0; wanted];
@@ -182,7 +211,7 @@ impl Device for ScriptedDevice {
         Ok(ScriptedArray::new(
             Cell::ready(storage),
             shape.clone(),
-            placement.lane,
+            placement,
             charge,
         ))
     }
@@ -270,6 +299,13 @@ impl Device for ScriptedDevice {
         })
     }
 
+    fn register(&self, memory: Arc<dyn HostMemory>) -> Result<Option<Registration>, Error> {
+        match self.description.on_host {
+            true => Ok(None),
+            false => registered::register(&self.registered, memory).map(Some),
+        }
+    }
+
     fn host_address(&self, _array: &ScriptedArray) -> Option<usize> {
         None
     }
@@ -283,9 +319,9 @@ impl Device for ScriptedDevice {
             return Err(deleted());
         }
         placement.number(&self.description)?;
-        let charge = self.charge(array.bytes)?;
-        let (shape, lane) = (array.shape.clone(), placement.lane);
-        let copy = ScriptedArray::new(Cell::pending(), shape, lane, charge);
+        let charge = self.charge_in(placement.memory, array.bytes)?;
+        let shape = array.shape.clone();
+        let copy = ScriptedArray::new(Cell::pending(), shape, placement, charge);
         let (from, to) = (array.cell.clone(), copy.cell.clone());
         array.cell.on_ready(Box::new(move |ready| {
             let bytes = ready.and_then(|()| from.with_bytes(<[u8]>::to_vec));

@@ -4,7 +4,8 @@
 //! name: step; params: f32[4,4], s32[]; outputs: f32[4,4] alias 0, f32[]; ms: 5; scratch: 64
 //! ```
 //!
-//! `alias N` makes an output take over parameter N. `ms` is how long a run takes, `scratch` what
+//! `alias N` makes an output take over parameter N, `host` after it puts it into memory 1, which is
+//! `pinned_host`. `ms` is how long a run takes, `scratch` what
 //! it needs besides its arrays, `hidden` what it needs beyond what its compiler reports, `callbacks` how often it
 //! calls its job before it runs (one after the other, or with `together: 1` all at the same time), and
 //! `fail` is `compile`, `launch`, `async`, `crash` or `none`. All but `name` may be left out.
@@ -24,6 +25,8 @@ pub(super) struct Script {
     pub(super) parameters: Vec<Shape>,
     /// Shape and the parameter whose place it takes.
     pub(super) outputs: Vec<(Shape, Option<u32>)>,
+    /// Which outputs are in host memory.
+    pub(super) on_host: Vec<bool>,
     pub(super) duration: Duration,
     pub(super) scratch_bytes: u64,
     /// Scratch that the compiler does not report.
@@ -54,6 +57,7 @@ impl Script {
             name: String::new(),
             parameters: Vec::new(),
             outputs: Vec::new(),
+            on_host: Vec::new(),
             duration: Duration::ZERO,
             scratch_bytes: 0,
             hidden_bytes: 0,
@@ -80,8 +84,9 @@ impl Script {
                         .ok_or_else(|| wrong(format!("params `{value}`")))?;
                 }
                 "outputs" => {
+                    script.on_host = list(value).map(|word| word.ends_with(HOST)).collect();
                     script.outputs = list(value)
-                        .map(|word| output(&word))
+                        .map(|word| output(word.strip_suffix(HOST).unwrap_or(&word)))
                         .collect::<Option<_>>()
                         .ok_or_else(|| wrong(format!("outputs `{value}`")))?;
                 }
@@ -126,14 +131,34 @@ impl Script {
         Some(())
     }
 
+    /// The memory of each output.
+    pub(super) fn output_memories(&self) -> impl Iterator<Item = u32> {
+        self.on_host.iter().map(|&on_host| u32::from(on_host))
+    }
+
+    /// Whether an output takes the parameter's place.
+    pub(super) fn is_aliased(&self, parameter: u32) -> bool {
+        let mut outputs = self.outputs.iter();
+        outputs.any(|(_, alias)| *alias == Some(parameter))
+    }
+
+    /// Whether the parameter's place is taken by an output in host memory.
+    fn is_on_host(&self, parameter: u32) -> bool {
+        let mut outputs = self.outputs.iter().zip(&self.on_host);
+        outputs.any(|((_, alias), on_host)| *on_host && *alias == Some(parameter))
+    }
+
     pub(super) fn signature(&self) -> Result<Signature, Error> {
         let bytes = |shape: &Shape| host_bytes(shape).map(|bytes| bytes as i64);
         let mut memory = MemoryStats {
             temp_bytes: self.scratch_bytes as i64,
             ..MemoryStats::default()
         };
-        for parameter in &self.parameters {
-            memory.argument_bytes += bytes(parameter)?;
+        for (index, parameter) in (0..).zip(&self.parameters) {
+            match self.is_on_host(index) {
+                true => memory.host_argument_bytes += bytes(parameter)?,
+                false => memory.argument_bytes += bytes(parameter)?,
+            }
         }
         for (shape, alias) in &self.outputs {
             memory.output_bytes += bytes(shape)?;
@@ -143,17 +168,17 @@ impl Script {
         }
         let mut donated: Vec<u32> = self.outputs.iter().filter_map(|output| output.1).collect();
         donated.sort_unstable();
-        let output = |(shape, alias): &(Shape, Option<u32>)| Output {
+        let output = |((shape, alias), memory): (&(Shape, Option<u32>), u32)| Output {
             shape: shape.clone(),
             layout_text: layout::text(shape),
-            memory: 0,
+            memory,
             aliases: *alias,
         };
         Ok(Signature {
             name: self.name.clone(),
             fingerprint: Some(self.name.clone().into_bytes()),
             parameters: self.parameters.clone(),
-            outputs: self.outputs.iter().map(output).collect(),
+            outputs: self.outputs.iter().zip(self.output_memories()).map(output).collect(),
             donated,
             code_bytes: 0,
             memory: Some(memory),
@@ -164,6 +189,9 @@ impl Script {
         })
     }
 }
+
+/// After an output that is in host memory.
+const HOST: &str = " host";
 
 /// Splits at commas outside of brackets.
 fn list(text: &str) -> impl Iterator<Item = String> {

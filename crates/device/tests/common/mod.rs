@@ -77,6 +77,7 @@ impl Subject for Scripted {
             lanes,
             capacity_bytes: 1 << 30,
             clock: Clock::Real,
+            on_host: true,
         })
     }
 

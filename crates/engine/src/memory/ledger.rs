@@ -1,8 +1,8 @@
-//! The ledger: where every byte is. Arrays on the device, arrays paged out to the host, scratch of
-//! lanes.
+//! The ledger: where every byte is. Arrays on the device, arrays paged out to the host, arrays in host
+//! memory that the device itself reads and writes, scratch of lanes.
 //!
-//! Promise: arrays + scratch never exceed the room of the device, pages never that of the host, and
-//! what a session holds is what it took and has not released.
+//! Promise: arrays + scratch never exceed the room of the device, pages + arrays of the host never that
+//! of the host, and what a session holds is what it took and has not released.
 //! Cost: O(log n) in the users.
 //! Not here: who gets memory (`schedule/select.rs`), who is evicted (`eviction.rs`).
 
@@ -16,7 +16,7 @@ use crate::session_table::SessionTable;
 pub struct Room {
     /// Device memory that the ledger may give away: without the headroom.
     pub device_bytes: u64,
-    /// Host memory for arrays that are paged out.
+    /// Host memory for arrays that are paged out, and for those that are in host memory anyway.
     pub host_bytes: u64,
     /// The most that the sessions of one user may hold together, resident or paged.
     pub user_max: Option<u64>,
@@ -30,6 +30,7 @@ pub struct Ledger {
     users: BTreeMap<User, u64>,
     resident_bytes: u64,
     paged_bytes: u64,
+    host_bytes: u64,
     /// The sizes of all lanes together.
     scratch_bytes: u64,
     peak_bytes: u64,
@@ -42,12 +43,15 @@ pub struct Holding {
     /// Arrays on the device, and outputs reserved by launches.
     pub resident_bytes: u64,
     pub paged_bytes: u64,
+    /// Arrays that are in host memory, where programs reach them: they are never paged.
+    pub host_bytes: u64,
+    /// The most that it ever held on the device and in pages.
     pub peak_bytes: u64,
 }
 
 impl Holding {
     pub fn total(&self) -> u64 {
-        self.resident_bytes + self.paged_bytes
+        self.resident_bytes + self.paged_bytes + self.host_bytes
     }
 }
 
@@ -59,6 +63,7 @@ impl Ledger {
             users: BTreeMap::new(),
             resident_bytes: 0,
             paged_bytes: 0,
+            host_bytes: 0,
             scratch_bytes: 0,
             peak_bytes: 0,
         }
@@ -74,6 +79,11 @@ impl Ledger {
 
     pub fn paged_bytes(&self) -> u64 {
         self.paged_bytes
+    }
+
+    /// Arrays in host memory that are not pages.
+    pub fn host_bytes(&self) -> u64 {
+        self.host_bytes
     }
 
     pub fn scratch_bytes(&self) -> u64 {
@@ -98,7 +108,7 @@ impl Ledger {
     }
 
     pub fn host_free_bytes(&self) -> u64 {
-        self.room.host_bytes - self.paged_bytes
+        self.room.host_bytes - self.paged_bytes - self.host_bytes
     }
 
     /// What all sessions of this user hold.
@@ -120,6 +130,7 @@ impl Ledger {
         if let Some(holding) = self.holdings.remove(session) {
             self.resident_bytes -= holding.resident_bytes;
             self.paged_bytes -= holding.paged_bytes;
+            self.host_bytes -= holding.host_bytes;
             self.user_holds_less(holding.user, holding.total());
         }
     }
@@ -134,7 +145,8 @@ impl Ledger {
         assert!(from_host <= bytes && from_host <= holding.paged_bytes);
         holding.resident_bytes += bytes;
         holding.paged_bytes -= from_host;
-        holding.peak_bytes = holding.peak_bytes.max(holding.total());
+        let now = holding.resident_bytes + holding.paged_bytes;
+        holding.peak_bytes = holding.peak_bytes.max(now);
         let user = holding.user;
         *self.users.entry(user).or_default() += bytes - from_host;
         self.resident_bytes += bytes;
@@ -142,20 +154,35 @@ impl Ledger {
         self.note_peak();
     }
 
-    pub(crate) fn release(&mut self, session: SessionId, resident: u64, paged: u64) {
+    /// Takes room on the host for arrays that are there and no pages.
+    pub(crate) fn take_host(&mut self, session: SessionId, bytes: u64) {
+        assert!(
+            bytes <= self.host_free_bytes(),
+            "{session} takes what is not free on the host"
+        );
+        let holding = self.holding_mut(session);
+        holding.host_bytes += bytes;
+        let user = holding.user;
+        *self.users.entry(user).or_default() += bytes;
+        self.host_bytes += bytes;
+    }
+
+    pub(crate) fn release(&mut self, session: SessionId, resident: u64, paged: u64, host: u64) {
         let holding = self.holding_mut(session);
         assert!(
-            resident <= holding.resident_bytes && paged <= holding.paged_bytes,
-            "{session} releases {resident} and {paged} bytes, and holds {} and {}",
-            holding.resident_bytes,
-            holding.paged_bytes
+            resident <= holding.resident_bytes
+                && paged <= holding.paged_bytes
+                && host <= holding.host_bytes,
+            "{session} releases {resident}, {paged} and {host} bytes of {holding:?}"
         );
         holding.resident_bytes -= resident;
         holding.paged_bytes -= paged;
+        holding.host_bytes -= host;
         let user = holding.user;
         self.resident_bytes -= resident;
         self.paged_bytes -= paged;
-        self.user_holds_less(user, resident + paged);
+        self.host_bytes -= host;
+        self.user_holds_less(user, resident + paged + host);
     }
 
     fn user_holds_less(&mut self, user: User, bytes: u64) {

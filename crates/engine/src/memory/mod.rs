@@ -8,10 +8,12 @@
 //! Cost: O(log n) in the sessions.
 
 mod eviction;
+mod host_room;
 mod ledger;
 mod reservation;
 
 pub(crate) use eviction::{Candidate, Evicting};
+use host_room::HostQueue;
 pub use eviction::{MIN_RESIDENCY, MIN_RESIDENCY_MAX};
 pub use ledger::{Holding, Ledger, Room};
 pub use reservation::EVICTION_MARGIN_BYTES;
@@ -26,6 +28,7 @@ pub(crate) struct Memory {
     ledger: Ledger,
     eviction: Eviction,
     reservation: Reservation,
+    host_queue: HostQueue,
 }
 
 impl Memory {
@@ -34,6 +37,7 @@ impl Memory {
             ledger: Ledger::new(room),
             eviction: Eviction::default(),
             reservation: Reservation::default(),
+            host_queue: HostQueue::default(),
         }
     }
 
@@ -79,6 +83,9 @@ impl Memory {
     pub(crate) fn take(&mut self, session: SessionId, demand: &Demand) {
         let bytes = demand.new_bytes + demand.paged_bytes;
         self.ledger.take(session, bytes, demand.paged_bytes);
+        if demand.new_host_bytes > 0 {
+            self.ledger.take_host(session, demand.new_host_bytes);
+        }
     }
 
     /// A lane's scratch changes its size.
@@ -86,8 +93,15 @@ impl Memory {
         self.ledger.resize_lane(before, after);
     }
 
-    pub(crate) fn release(&mut self, session: SessionId, resident_bytes: u64, paged_bytes: u64) {
-        self.ledger.release(session, resident_bytes, paged_bytes);
+    pub(crate) fn release(
+        &mut self,
+        session: SessionId,
+        resident_bytes: u64,
+        paged_bytes: u64,
+        host_bytes: u64,
+    ) {
+        self.ledger
+            .release(session, resident_bytes, paged_bytes, host_bytes);
     }
 
     pub(crate) fn eviction_started(&mut self, bytes: u64) {
@@ -133,6 +147,16 @@ impl Memory {
     /// Host memory became free: a session that found none may be asked again, one at a time.
     pub(crate) fn next_cramped(&mut self) -> Option<SessionId> {
         self.eviction.next_cramped()
+    }
+
+    /// The session's request waits for the host since another time than before, or no longer.
+    pub(crate) fn update_host_queue(
+        &mut self,
+        session: SessionId,
+        before: Option<Time>,
+        after: Option<Time>,
+    ) {
+        self.host_queue.update(session, before, after);
     }
 
     /// The session is another candidate for eviction than before, or none.

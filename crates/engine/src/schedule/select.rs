@@ -35,16 +35,25 @@ impl Engine {
         self.promote_aged();
         self.balance(out);
         loop {
+            self.serve_host_queue(out);
             self.serve(out);
             // After a refusal the next in order gets the reservation, and the refused one may be
             // evicted for it.
-            if !self.make_room(out) {
+            if self.make_room(out) {
+                continue;
+            }
+            self.backfill(out);
+            // What was paged in has left room on the host.
+            if !self.host_queue_may_go() {
                 break;
             }
         }
-        self.backfill(out);
         // Where nothing else happens, the order changes when a request has aged.
-        let times = [self.wake_at, self.queues.next_aging_at()];
+        let times = [
+            self.wake_at,
+            self.queues.next_aging_at(),
+            self.next_host_refusal_at(),
+        ];
         self.wake_at = times.into_iter().flatten().min();
     }
 
@@ -61,6 +70,10 @@ impl Engine {
     /// Starts requests in order, up to the first that does not fit, which gets the reservation.
     fn serve(&mut self, out: &mut Vec<Decision>) {
         while let Some(next) = self.first() {
+            if self.lacks_host_room(next) {
+                self.wait_for_host_room(next, out);
+                continue;
+            }
             if self.need(next) <= self.free_for(next) && !self.would_delay_holder(next) {
                 self.start(next, out);
                 continue;
@@ -216,7 +229,8 @@ impl Engine {
                     let session = self.session(id);
                     let drains =
                         drain && session.resident_until <= self.now && !session.unevictable;
-                    if id != holder && !drains && !self.would_delay_holder(id) {
+                    let waits = drains || self.lacks_host_room(id);
+                    if id != holder && !waits && !self.would_delay_holder(id) {
                         self.start(id, out);
                         free = self.free_beside(holder);
                     }

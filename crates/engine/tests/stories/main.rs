@@ -7,6 +7,7 @@ mod callback_memory;
 mod callback_time;
 mod departure;
 mod eviction;
+mod host_memory;
 mod lanes;
 mod refusal;
 mod reservation;

@@ -175,6 +175,7 @@ fn in_bytes(mib: Needs) -> Needs {
         arguments: mib.arguments * MIB,
         paged: mib.paged * MIB,
         new: mib.new * MIB,
+        host: mib.host * MIB,
         scratch: mib.scratch * MIB,
     }
 }
@@ -183,6 +184,7 @@ pub(crate) const NOTHING: Needs = Needs {
     arguments: 0,
     paged: 0,
     new: 0,
+    host: 0,
     scratch: 0,
 };
 

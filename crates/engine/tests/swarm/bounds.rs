@@ -24,7 +24,9 @@ impl Swarm {
         };
         let turn = MIN_RESIDENCY_MAX.0 + 4 * (STEP_MAX_NS + callbacks) + 2 * MOVE_MAX_NS;
         let count = jobs().count() as u64 + 1;
-        aging + nested * AGING_LIMIT.0 + 2 * count * turn
+        // Where jobs want host memory, each may have waited for that.
+        let host = if self.separate { AGING_LIMIT.0 } else { 0 };
+        aging + host + nested * AGING_LIMIT.0 + 2 * count * turn
     }
 
     pub(crate) fn check_bound(&self) {
@@ -53,6 +55,7 @@ impl Swarm {
                 let session = self.simulation.session(*id);
                 let counted = (session.resident_bytes, session.paged_bytes);
                 assert_eq!(counted, (job.held(false), job.held(true)), "job {id}");
+                assert_eq!(session.host_bytes, job.host_bytes, "job {id}");
             }
         }
     }
@@ -82,8 +85,9 @@ impl Swarm {
         let served = served.filter(|(id, _)| !held.contains(id));
         let waiting = served.filter_map(|(id, session)| Some((id, session.request?)));
         let waiting: Vec<_> = waiting.collect();
+        let host_free = self.simulation.ledger().host_free_bytes();
         for (id, (demand, _)) in &waiting {
-            let fits = lacks(demand) <= free;
+            let fits = lacks(demand) <= free && demand.new_host_bytes <= host_free;
             assert!(!fits, "job {id} fits and waits forever");
         }
         // Several that are let go at once are equally old.
@@ -121,7 +125,7 @@ impl Swarm {
         let ledger = self.simulation.ledger();
         let left = (
             ledger.resident_bytes(),
-            ledger.paged_bytes(),
+            ledger.paged_bytes() + ledger.host_bytes(),
             ledger.scratch_bytes(),
         );
         assert_eq!(left, (0, 0, 0), "bytes were lost");

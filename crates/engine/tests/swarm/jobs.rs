@@ -40,6 +40,8 @@ pub(crate) struct Array {
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) arrays: Vec<Array>,
+    /// Of its arrays in host memory that are no pages.
+    pub(crate) host_bytes: u64,
     /// What was asked for and not answered.
     pub(crate) asked: Option<Asked>,
     /// Iterations that call back and have not ended, by their number.
@@ -90,6 +92,7 @@ impl Job {
     pub(crate) fn draw(random: &mut Rng, id: u64, share: u64, steps_max: u64, busy: bool) -> Self {
         Self {
             arrays: Vec::new(),
+            host_bytes: 0,
             asked: None,
             calling: BTreeMap::new(),
             calls: match random.below(8) {

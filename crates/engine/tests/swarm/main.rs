@@ -22,14 +22,14 @@ const FIXED_SEEDS: u64 = 4_000;
 /// Seeds that differ every time.
 const FRESH_SEEDS: u64 = 400;
 
-fn run(seed: u64, silent_after: Option<u64>) -> Swarm {
-    let mut swarm = Swarm::new(seed, silent_after);
+fn run(seed: u64, silent_after: Option<u64>, separate: bool) -> Swarm {
+    let mut swarm = Swarm::new(seed, silent_after, separate);
     swarm.run();
     swarm
 }
 
-fn run_or_print_seed(seed: u64, silent_after: Option<u64>) -> Swarm {
-    let once = std::panic::catch_unwind(|| run(seed, silent_after));
+fn run_or_print_seed(seed: u64, silent_after: Option<u64>, separate: bool) -> Swarm {
+    let once = std::panic::catch_unwind(|| run(seed, silent_after, separate));
     once.unwrap_or_else(|panic| {
         eprintln!("the swarm fails with SALUS_SEED={seed}");
         std::panic::resume_unwind(panic)
@@ -61,9 +61,9 @@ fn seeds(fixed: u64) -> impl Iterator<Item = u64> {
 fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
     let (mut starts, mut callbacks, mut moved, mut longest) = (0, 0, 0, 0);
     for seed in seeds(FIXED_SEEDS) {
-        let swarm = run_or_print_seed(seed, None);
+        let swarm = run_or_print_seed(seed, None, false);
         if seed % 50 == 0 {
-            let again = run(seed, None);
+            let again = run(seed, None, false);
             assert_eq!(
                 again.digest, swarm.digest,
                 "SALUS_SEED={seed} runs two ways"
@@ -84,6 +84,16 @@ fn a_swarm_of_jobs_is_served_safely_and_in_bounded_time() {
 #[test]
 fn when_the_jobs_fall_silent_nobody_waits_who_could_be_served() {
     for seed in seeds(2 * FIXED_SEEDS) {
-        run_or_print_seed(seed, Some(20 + seed % 300));
+        run_or_print_seed(seed, Some(20 + seed % 300), false);
     }
+}
+
+#[test]
+fn the_same_holds_on_a_device_with_memory_of_its_own() {
+    let mut starts = 0;
+    for seed in seeds(FIXED_SEEDS / 2) {
+        starts += run_or_print_seed(seed, None, true).starts;
+        run_or_print_seed(seed, Some(20 + seed % 300), true);
+    }
+    assert!(starts > 0);
 }

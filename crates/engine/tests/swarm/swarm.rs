@@ -27,6 +27,8 @@ pub(crate) enum Action {
 pub(crate) struct Swarm {
     pub(crate) random: Rng,
     pub(crate) simulation: Simulation,
+    /// The device has memory of its own, and jobs have arrays in the host's, too.
+    pub(crate) separate: bool,
     /// Whether every policy so far was one that gives equal shares.
     pub(crate) gives_shares: bool,
     agenda: Agenda<(u64, Action)>,
@@ -54,7 +56,7 @@ pub(crate) struct Swarm {
 }
 
 impl Swarm {
-    pub(crate) fn new(seed: u64, silent_after: Option<u64>) -> Self {
+    pub(crate) fn new(seed: u64, silent_after: Option<u64>, separate: bool) -> Self {
         let mut random = Rng::with_seed(seed);
         let unit = 1 + random.below(1 << 20);
         let room = Room {
@@ -80,6 +82,7 @@ impl Swarm {
         };
         Self {
             simulation: Simulation::new(policy, room, lanes, width),
+            separate,
             gives_shares: gives_shares(policy),
             random,
             agenda: Agenda::default(),
@@ -314,6 +317,9 @@ impl Swarm {
         let is_idle = self.simulation.session(id).running.is_empty();
         let job = self.job_mut(id);
         if job.dying && is_idle {
+            let host = std::mem::take(&mut job.host_bytes);
+            self.tell(|simulation| simulation.release_host(id, host));
+            let job = self.job_mut(id);
             let (resident, paged) = (job.held(false), job.held(true));
             job.arrays.clear();
             self.tell(|simulation| simulation.release(id, resident, paged));
@@ -374,6 +380,7 @@ impl Swarm {
         for &at in &asked.arguments {
             job.arrays[at].paged = false;
         }
+        job.host_bytes += asked.demand.new_host_bytes;
         let own_bytes = asked.own_bytes;
         if asked.demand.new_bytes > own_bytes {
             job.arrays.push(Array {

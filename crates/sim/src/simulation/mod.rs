@@ -59,6 +59,8 @@ pub struct Needs {
     pub paged: u64,
     /// Outputs that take no argument's place.
     pub new: u64,
+    /// The same in host memory.
+    pub host: u64,
     pub scratch: u64,
 }
 
@@ -70,6 +72,8 @@ pub struct Session {
     pub(crate) opened_at: Time,
     pub resident_bytes: u64,
     pub paged_bytes: u64,
+    /// In host memory, and no pages.
+    pub host_bytes: u64,
     /// What it asked for and was not answered, and since when it could be served: when it asked, or
     /// was no longer held back.
     pub request: Option<(Demand, Time)>,
@@ -131,9 +135,21 @@ fn demand(kind: Kind, needs: Needs) -> Demand {
     Demand {
         kind,
         new_bytes: needs.new,
+        new_host_bytes: needs.host,
         argument_bytes: needs.arguments,
         paged_bytes: needs.paged,
     }
+}
+
+/// Room for an array in host memory.
+pub fn upload_to_host(bytes: u64) -> Demand {
+    demand(
+        Kind::Array,
+        Needs {
+            host: bytes,
+            ..Needs::default()
+        },
+    )
 }
 
 /// What must be free for it.
@@ -173,6 +189,7 @@ impl Simulation {
             opened_at: self.now,
             resident_bytes: 0,
             paged_bytes: 0,
+            host_bytes: 0,
             request: None,
             running: Vec::new(),
             pages_out: false,
@@ -272,7 +289,32 @@ impl Simulation {
             session: SessionId(id),
             resident_bytes,
             paged_bytes,
+            host_bytes: 0,
         })
+    }
+
+    /// Arrays in host memory that were no pages are gone.
+    pub fn release_host(&mut self, id: u64, host_bytes: u64) -> Vec<Decided> {
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.host_bytes -= host_bytes;
+        }
+        self.tell(Event::Released {
+            session: SessionId(id),
+            resident_bytes: 0,
+            paged_bytes: 0,
+            host_bytes,
+        })
+    }
+
+    /// The most that it may page out, beyond what it was asked for.
+    pub fn may_page_out(&self, id: u64) -> u64 {
+        self.engine.may_page_out(SessionId(id))
+    }
+
+    /// It moves more than it was asked for.
+    pub fn paging_out(&mut self, id: u64, bytes: u64) -> Vec<Decided> {
+        let session = SessionId(id);
+        self.tell(Event::PagingOut { session, bytes })
     }
 
     /// The answer to `PageOut`: what was moved, and how many bytes of the waiting request's arguments
@@ -386,6 +428,7 @@ impl Simulation {
                 let (demand, _) = session.request.take().expect("only the ready start");
                 session.resident_bytes += demand.new_bytes + demand.paged_bytes;
                 session.paged_bytes -= demand.paged_bytes;
+                session.host_bytes += demand.new_host_bytes;
                 if demand.kind != Kind::Array {
                     session.running.push(Iteration {
                         lane,

@@ -5,17 +5,18 @@
 //! argument's place or to the array's page.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use salus_device::{Device, Placement, Shape};
+use salus_device::{Device, Placement, Shape, is_host_memory};
 use salus_engine::{Event, SessionId};
 use salus_wire::{Error, OperationId};
 
 use crate::device_host::Host;
-use crate::device_host::memory::page_pool::PageMemory;
+use crate::device_host::memory::page_pool::{KeptPage, PageMemory};
 use crate::device_host::programs::leases::Lease;
+use crate::device_host::session::SharedSession;
 
 /// What a session uses beyond what the ledger knows, for `salus ps`.
 #[derive(Debug, Default)]
@@ -59,11 +60,20 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// Where bytes are that a session is charged for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Site {
+    Device,
+    Page,
+    /// In host memory that the device reads and writes itself.
+    Host,
+}
+
 /// Bytes that the engine reserved for a session.
 pub(crate) struct Charge<D: Device> {
     bytes: u64,
     owner: SessionId,
-    paged: bool,
+    site: Site,
     passed_on: AtomicBool,
     host: Arc<Host<D>>,
 }
@@ -74,24 +84,43 @@ impl<D: Device> Charge<D> {
         Self {
             bytes,
             owner,
-            paged: false,
+            site: Site::Device,
             passed_on: AtomicBool::new(false),
             host: Arc::clone(host),
         }
+    }
+
+    /// Bytes that the engine has reserved for an array in this memory of the device.
+    pub(crate) fn in_memory(
+        host: &Arc<Host<D>>,
+        owner: SessionId,
+        bytes: u64,
+        memory: u32,
+    ) -> Self {
+        let mut charge = Self::on_device(host, owner, bytes);
+        if is_host_memory(host.device.description(), memory) {
+            charge.site = Site::Host;
+            host.pages.array_made(bytes);
+        }
+        charge
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The same bytes, for another array or for the array's page. The second time nothing is left to
-    /// pass on.
-    pub(crate) fn pass_on(&self, paged: bool) -> Self {
+    /// The same bytes where they are, for another array. The second time nothing is left to pass on.
+    pub(crate) fn pass_on(&self) -> Self {
+        self.move_to(self.site)
+    }
+
+    /// The same bytes, which are now on the device or in the array's page.
+    pub(crate) fn move_to(&self, site: Site) -> Self {
         let gone = self.passed_on.swap(true, AcqRel);
         Self {
             bytes: if gone { 0 } else { self.bytes },
             owner: self.owner,
-            paged,
+            site,
             passed_on: AtomicBool::new(false),
             host: Arc::clone(&self.host),
         }
@@ -101,14 +130,15 @@ impl<D: Device> Charge<D> {
 impl<D: Device> Drop for Charge<D> {
     fn drop(&mut self) {
         if self.bytes > 0 && !self.passed_on.swap(true, AcqRel) {
-            let (resident_bytes, paged_bytes) = match self.paged {
-                false => (self.bytes, 0),
-                true => (0, self.bytes),
-            };
+            if self.site == Site::Host {
+                self.host.pages.array_gone(self.bytes);
+            }
+            let at = |site| if self.site == site { self.bytes } else { 0 };
             let released = Event::Released {
                 session: self.owner,
-                resident_bytes,
-                paged_bytes,
+                resident_bytes: at(Site::Device),
+                paged_bytes: at(Site::Page),
+                host_bytes: at(Site::Host),
             };
             self.host.engine.tell(released);
         }
@@ -127,8 +157,25 @@ pub(crate) struct Entry<D: Device> {
     /// Copies under way, and launches that wait for a callback: no launch may overwrite in place what
     /// they read.
     pub(crate) readers: AtomicU32,
-    /// The page that it was paged in from, where it may still be.
-    pub(crate) home: Option<PageMemory>,
+    pub(crate) home: Option<Home>,
+}
+
+/// The page that an array was paged in from.
+pub(crate) enum Home {
+    /// The array may still be in it, because the device's memory is the host's.
+    Wrapped(PageMemory),
+    /// The array was copied from it, and is the same as long as nothing has overwritten it.
+    Copied(KeptPage),
+}
+
+impl Home {
+    /// What an output has that takes the array's place.
+    pub(crate) fn of_output(&self) -> Option<Self> {
+        match self {
+            Self::Wrapped(page) => Some(Self::Wrapped(page.clone())),
+            Self::Copied(_) => None,
+        }
+    }
 }
 
 /// What made an array, and its shape; outputs share their program's.
@@ -150,7 +197,7 @@ impl<D: Device> Entry<D> {
         kind: Kind<D>,
         placement: Placement,
         charge: Charge<D>,
-        home: Option<PageMemory>,
+        home: Option<Home>,
     ) -> Arc<Self> {
         Arc::new(Self {
             bytes: charge.host.device.array_bytes(&array),
@@ -171,6 +218,13 @@ impl<D: Device> Entry<D> {
         self.bytes
     }
 
+    /// A launch is about to overwrite the array, so its page is no copy of it any more.
+    pub(crate) fn overwritten(&self) {
+        if let Some(Home::Copied(page)) = &self.home {
+            drop(page.take());
+        }
+    }
+
     pub(crate) fn shape(&self) -> &Shape {
         match &self.kind {
             Kind::Own { shape } => shape,
@@ -181,18 +235,25 @@ impl<D: Device> Entry<D> {
 
 /// An array that something reads without the device's knowledge, so that no launch overwrites it in
 /// place.
-pub(crate) struct Reading<D: Device>(Arc<Entry<D>>);
+pub(crate) struct Reading<D: Device> {
+    entry: Arc<Entry<D>>,
+    session: Arc<SharedSession<D>>,
+}
 
 impl<D: Device> Reading<D> {
-    pub(crate) fn of(entry: &Arc<Entry<D>>) -> Self {
-        entry.readers.fetch_add(1, Acquire);
-        Self(Arc::clone(entry))
+    pub(crate) fn of(entry: &Arc<Entry<D>>, session: &Arc<SharedSession<D>>) -> Self {
+        entry.readers.fetch_add(1, SeqCst);
+        Self {
+            entry: Arc::clone(entry),
+            session: Arc::clone(session),
+        }
     }
 }
 
 impl<D: Device> Drop for Reading<D> {
     fn drop(&mut self) {
-        self.0.readers.fetch_sub(1, Release);
+        self.entry.readers.fetch_sub(1, SeqCst);
+        self.session.read_let_go();
     }
 }
 
@@ -229,6 +290,14 @@ impl<D: Device> Held<D> {
         match self {
             Self::Live(entry) => entry.charge.bytes(),
             Self::Paged(page) => page.charge.bytes(),
+        }
+    }
+
+    /// What it takes of the device, or will when it is paged in.
+    pub(crate) fn device_bytes(&self) -> u64 {
+        match self {
+            Self::Live(entry) if entry.charge.site == Site::Host => 0,
+            _ => self.charge_bytes(),
         }
     }
 

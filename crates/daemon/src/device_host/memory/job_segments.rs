@@ -7,18 +7,28 @@ use std::sync::Arc;
 use salus_channel::Segment;
 use salus_wire::{Region, SegmentId, limits};
 
-use crate::device_host::memory::shared_range::{MappedSegment, SharedRange};
+use crate::device_host::memory::pins::{PinnedOnReuse, Pins};
+use crate::device_host::memory::shared_range::{MappedSegment, SegmentUse, SharedRange};
 use crate::device_host::session::frames::Breach;
 
-#[derive(Default)]
 pub(crate) struct JobSegments {
     announced: HashMap<SegmentId, Arc<MappedSegment>>,
     /// Cloned into each mapping, so that its count says how many there are: arrays keep a mapping after
     /// the job has taken the segment back, so the limit is on mappings.
     mapped: Arc<()>,
+    /// For those that large transfers use again and again; `None` if the device has no use for it.
+    pins: Option<Arc<Pins>>,
 }
 
 impl JobSegments {
+    pub(crate) fn new(pins: Option<Arc<Pins>>) -> Self {
+        Self {
+            announced: HashMap::new(),
+            mapped: Arc::default(),
+            pins,
+        }
+    }
+
     /// Maps a segment that the job announces.
     pub(crate) fn map(
         &mut self,
@@ -46,8 +56,12 @@ impl JobSegments {
             )));
         }
         let opened = Segment::open(descriptor, bytes).map_err(|e| e.to_string())?;
-        let mapped = (opened.into_parts().0, Arc::clone(&self.mapped));
-        self.announced.insert(id, Arc::new(mapped));
+        let memory = Arc::new(opened.into_parts().0);
+        let used = SegmentUse {
+            _mapped: Arc::clone(&self.mapped),
+            pinned: PinnedOnReuse::default(),
+        };
+        self.announced.insert(id, Arc::new((memory, used)));
         Ok(())
     }
 
@@ -62,7 +76,12 @@ impl JobSegments {
             .announced
             .get(&region.segment)
             .ok_or_else(|| format!("segment {} was never announced", region.segment))?;
-        SharedRange::of(segment, region).ok_or_else(|| {
+        let range = SharedRange::of(segment, region);
+        if let (Some(_), Some(pins)) = (&range, &self.pins) {
+            let (memory, used) = &**segment;
+            used.pinned.used(region.length, memory, pins);
+        }
+        range.ok_or_else(|| {
             format!(
                 "{} bytes at {} are outside segment {} of {} bytes",
                 region.length,

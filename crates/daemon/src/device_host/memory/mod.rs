@@ -7,4 +7,5 @@ pub(crate) mod heap;
 pub(crate) mod job_segments;
 pub(crate) mod page_pool;
 pub(crate) mod paging;
+pub(crate) mod pins;
 pub(crate) mod shared_range;

@@ -3,7 +3,8 @@
 //!
 //! Both run in the session's own thread, which owns its table of arrays: iterations of other sessions
 //! go on meanwhile. On a device whose memory is the host's, a page is wrapped and becomes the array
-//! again without a copy, and an array that is still in its page is paged out without one.
+//! again without a copy, and an array that is still in its page is paged out without one. Elsewhere it
+//! is copied, but its page is kept, and paging it out needs no copy until a launch overwrites it.
 //!
 //! Promise: what is paged out is ready, not in use, in the plain layout and in the default memory; all
 //! other arrays stay on the device.
@@ -11,7 +12,7 @@
 
 use std::cmp::Reverse;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +20,9 @@ use salus_device::{Device, Placement, ReadForm, host_bytes, is_sub_byte};
 use salus_engine::Event;
 use salus_wire::{ArrayId, Error};
 
-use crate::device_host::memory::arrays::{Entry, Held, Kind, Page, Slot};
+use crate::device_host::memory::arrays::{Entry, Held, Home, Kind, Page, Site, Slot};
 use crate::device_host::memory::heap;
-use crate::device_host::memory::page_pool::{ALIGNMENT, PageMemory, page_in_slab};
+use crate::device_host::memory::page_pool::{ALIGNMENT, PageMemory};
 use crate::device_host::session::SessionThread;
 use crate::device_host::session::operations::Operation;
 use crate::log;
@@ -31,7 +32,15 @@ impl<D: Device> SessionThread<D> {
     pub(crate) fn page_out(&mut self, wanted: u64) {
         let needed = self.release_head();
         let begun = Instant::now();
-        let outgoing = self.plan_page_out(wanted, &needed);
+        let mut outgoing = self.plan_page_out(wanted, u64::MAX, &needed);
+        let planned = outgoing.iter().map(|one| one.entry.charge.bytes()).sum();
+        if planned > wanted {
+            // Arrays are moved whole. The host has promised what was asked for, and may have no more.
+            let most = self.host.engine.claim_host(self.shared.id, planned);
+            if most < planned {
+                outgoing = self.plan_page_out(wanted, most, &needed);
+            }
+        }
         let (bytes, copied_bytes) = self.move_out(outgoing);
         let took = begun.elapsed();
         self.shared.paging.paged_out(bytes, copied_bytes, took);
@@ -77,9 +86,9 @@ impl<D: Device> SessionThread<D> {
         }
     }
 
-    /// Which arrays to page out, and into which memory: those that the next launch does not need
-    /// first, large ones before small ones.
-    fn plan_page_out(&self, wanted: u64, needed: &[ArrayId]) -> Vec<Outgoing<D>> {
+    /// Which arrays to page out: those that the next launch does not need first, large ones before
+    /// small ones, until `wanted` bytes are reached, and never more than `most`.
+    fn plan_page_out(&self, wanted: u64, most: u64, needed: &[ArrayId]) -> Vec<Outgoing<D>> {
         let mut movable = Vec::new();
         for (id, slot) in self.arrays.iter() {
             if let Slot::Live(entry) = slot
@@ -91,16 +100,16 @@ impl<D: Device> SessionThread<D> {
         }
         movable.sort_unstable_by_key(|&(is_needed, bytes, id, _)| (is_needed, bytes, id));
         let mut sum = 0;
-        let enough = movable.into_iter().take_while(|(_, Reverse(bytes), ..)| {
-            let more = sum < wanted;
-            sum += bytes;
-            more
+        let enough = movable.into_iter().filter(|(_, Reverse(bytes), ..)| {
+            let chosen = sum < wanted && bytes.saturating_add(sum) <= most;
+            sum += if chosen { *bytes } else { 0 };
+            chosen
         });
         enough
             .filter_map(|(_, _, id, entry)| {
                 Some(Outgoing {
                     id,
-                    page: current_page(entry),
+                    page: None,
                     bytes: host_bytes(entry.shape()).ok()? as u64,
                     entry: Arc::clone(entry),
                 })
@@ -111,7 +120,7 @@ impl<D: Device> SessionThread<D> {
     fn can_be_paged_out(&self, entry: &Arc<Entry<D>>) -> bool {
         let shape = entry.shape();
         let plain = shape.minor_to_major.is_none() && !is_sub_byte(shape.element_type);
-        let free = Arc::strong_count(entry) == 1 && entry.readers.load(Acquire) == 0;
+        let free = Arc::strong_count(entry) == 1 && entry.readers.load(SeqCst) == 0;
         let device = &self.host.device;
         let in_default = entry.placement.is_default(device.description());
         plain && free && in_default && entry.charge.bytes() > 0 && device.is_ready(&entry.array)
@@ -120,6 +129,9 @@ impl<D: Device> SessionThread<D> {
     /// Moves arrays to their pages. Returns the bytes that are paged out now, and those that were
     /// copied for it.
     fn move_out(&mut self, mut outgoing: Vec<Outgoing<D>>) -> (u64, u64) {
+        for one in &mut outgoing {
+            one.page = current_page(&one.entry);
+        }
         let copied = outgoing.iter().filter(|one| one.page.is_none());
         let copied_bytes = copied
             .map(|one| one.bytes.next_multiple_of(ALIGNMENT))
@@ -133,7 +145,7 @@ impl<D: Device> SessionThread<D> {
         let mut bytes = 0;
         for one in outgoing {
             let Some(memory) = one.page else { continue };
-            let charge = one.entry.charge.pass_on(true);
+            let charge = one.entry.charge.move_to(Site::Page);
             bytes += charge.bytes();
             let page = Page {
                 shape: one.entry.shape().clone(),
@@ -151,15 +163,15 @@ impl<D: Device> SessionThread<D> {
         if bytes == 0 {
             return Ok(());
         }
-        let slab = self.host.pages.slab(bytes)?;
+        let without = outgoing.iter().filter(|one| one.page.is_none());
+        let sizes: Vec<u64> = without.map(|one| one.bytes).collect();
+        let mut pages = self.host.pages.pages(&sizes)?.into_iter();
         let (sender, results) = mpsc::channel();
-        let mut offset = 0;
         for (index, one) in outgoing.iter().enumerate() {
             if one.page.is_some() {
                 continue;
             }
-            let page = page_in_slab(&slab, offset, one.bytes);
-            offset += one.bytes.next_multiple_of(ALIGNMENT);
+            let Some(page) = pages.next() else { break };
             let (sender, target) = (sender.clone(), Box::new(page.clone()));
             let done = Box::new(move |result: Result<(), Error>| {
                 let _ = sender.send((index, result.map(|()| page)));
@@ -221,7 +233,7 @@ impl<D: Device> SessionThread<D> {
             _ => return Ok((self.arrays.live(id)?, PagedIn::default())),
         };
         let begun = Instant::now();
-        let charge = page.charge.pass_on(false);
+        let charge = page.charge.move_to(Site::Device);
         let device = &self.host.device;
         let placement = Placement::default_in(lane, device.description());
         let host = Box::new(page.memory.clone());
@@ -233,14 +245,36 @@ impl<D: Device> SessionThread<D> {
                     took: begun.elapsed(),
                 };
                 self.shared.paging.paged_in(paged_in.bytes, paged_in.took);
-                let home = Some(page.memory.clone());
-                let entry = Entry::new(array, Kind::Own { shape }, placement, charge, home);
+                let memory = page.memory.clone();
+                let home = match device.description().on_host {
+                    true => Home::Wrapped(memory),
+                    false => Home::Copied(self.host.pages.keep_page(memory)),
+                };
+                let kind = Kind::Own { shape };
+                let entry = Entry::new(array, kind, placement, charge, Some(home));
                 self.arrays.put(id, Slot::Live(Arc::clone(&entry)));
                 Ok((entry, paged_in))
             }
             Err(error) => {
                 self.arrays.put(id, Slot::Failed(error.clone()));
                 Err(error)
+            }
+        }
+    }
+
+    /// The engine has reserved memory for what the operation at the head of the window would have paged
+    /// in, and counts it as on the device. It never will be: its memory is given back from there.
+    pub(crate) fn count_as_paged_in(&mut self) {
+        let ids = match self.window.front() {
+            Some(Operation::Launch(launch)) => launch.argument_ids(),
+            Some(Operation::Copy { array, .. } | Operation::Read { array, .. }) => {
+                std::slice::from_ref(array)
+            }
+            _ => &[],
+        };
+        for id in ids {
+            if let Some(Slot::Paged(page)) = self.arrays.get(*id) {
+                drop(page.charge.move_to(Site::Device));
             }
         }
     }
@@ -268,7 +302,7 @@ impl<D: Device> SessionThread<D> {
         };
         let array = self.host.device.copy_to_memory(&entry.array, placement)?;
         let shape = entry.shape().clone();
-        let charge = entry.charge.pass_on(false);
+        let charge = entry.charge.pass_on();
         let copied = Entry::new(array, Kind::Own { shape }, placement, charge, None);
         self.arrays.put(id, Slot::Live(Arc::clone(&copied)));
         Ok(copied)
@@ -294,9 +328,12 @@ struct PagedIn {
 
 /// The page that an array was paged in from, if it is still there: then it need not be copied.
 fn current_page<D: Device>(entry: &Entry<D>) -> Option<PageMemory> {
-    let home = entry.home.clone()?;
+    let home = match entry.home.as_ref()? {
+        Home::Wrapped(page) => page,
+        Home::Copied(page) => return page.take(),
+    };
     let bytes = host_bytes(entry.shape()).ok()?;
     let address = entry.device().host_address(&entry.array)?;
     let is_there = home.len() == bytes && home.bytes().as_ptr().addr() == address;
-    is_there.then_some(home)
+    is_there.then(|| home.clone())
 }

@@ -8,9 +8,16 @@ use std::sync::Arc;
 use salus_channel::{HostBytes, HostMemory, Mapping, Part};
 use salus_wire::Region;
 
-/// The memory of a segment, and what counts the mappings of its session: arrays keep them after the
-/// job has taken the segment back.
-pub(crate) type MappedSegment = (Mapping, Arc<()>);
+use crate::device_host::memory::pins::PinnedOnReuse;
+
+/// The memory of a segment, and what is known of it.
+pub(crate) type MappedSegment = (Arc<Mapping>, SegmentUse);
+
+pub(crate) struct SegmentUse {
+    /// Counts the mappings of its session: arrays keep them after the job has taken the segment back.
+    pub(crate) _mapped: Arc<()>,
+    pub(crate) pinned: PinnedOnReuse,
+}
 
 #[derive(Clone)]
 pub(crate) struct SharedRange {

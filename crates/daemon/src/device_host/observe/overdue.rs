@@ -130,6 +130,7 @@ mod tests {
                 program: Program(1),
             },
             new_bytes: 0,
+            new_host_bytes: 0,
             argument_bytes: 0,
             paged_bytes: 0,
         };

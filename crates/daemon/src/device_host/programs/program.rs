@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use salus_device::{Device, Shape, Signature, host_bytes};
+use salus_device::{Description, Device, Shape, Signature, host_bytes, is_host_memory};
 use salus_wire::Output;
 
 /// A program loaded into the device.
@@ -38,8 +38,9 @@ impl<D: Device> Program<D> {
 
     /// The fewest bytes that the arrays of a run can have: its arguments, and outputs beside them.
     /// One array may be given for all parameters of its shape. But an output that takes an argument's
-    /// place needs one that is given only once, or memory of its own.
-    pub(crate) fn least_bytes(&self) -> (u64, u64) {
+    /// place needs one that is given only once, or memory of its own. What may be in host memory takes
+    /// nothing of the device.
+    pub(crate) fn least_bytes(&self, device: &Description) -> (u64, u64) {
         let Signature {
             parameters,
             outputs,
@@ -53,9 +54,13 @@ impl<D: Device> Program<D> {
             .partition(|(index, _)| taken_over.contains(index));
         let shapes: HashSet<&Shape> = others.into_iter().map(|(_, shape)| shape).collect();
         let given_once = given_once.into_iter().map(|(_, shape)| shape);
-        let arguments = given_once.chain(shapes).map(bytes_of).sum();
+        let arguments: u64 = given_once.chain(shapes).map(bytes_of).sum();
+        let on_host = self.signature.memory.filter(|_| !device.on_host);
+        let on_host = on_host.map_or(0, |memory| memory.host_argument_bytes);
+        let arguments = arguments.saturating_sub(u64::try_from(on_host).unwrap_or(0));
         let outputs = outputs.iter().zip(&self.output_bytes);
-        let new = outputs.filter(|(output, _)| replaced(output).is_none());
+        let on_device = |output: &Output| !is_host_memory(device, output.memory);
+        let new = outputs.filter(|(output, _)| replaced(output).is_none() && on_device(output));
         (arguments, new.map(|(_, bytes)| bytes).sum())
     }
 

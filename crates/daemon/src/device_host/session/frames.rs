@@ -138,7 +138,7 @@ impl<D: Device> SessionThread<D> {
             let memory_max = settings.and_then(|settings| settings.memory_max);
             salus_wire::Usage {
                 request,
-                bytes: holding.total(),
+                bytes: holding.resident_bytes + holding.paged_bytes,
                 peak_bytes: holding.peak_bytes,
                 limit_bytes: memory_max.map_or(ledger.room().device_bytes, |max| max.get()),
             }

@@ -44,6 +44,8 @@ pub(crate) struct SharedSession<D: Device> {
     pub(super) mailbox: Mailbox<D>,
     /// Reads begun and not answered.
     reads: AtomicUsize,
+    /// The thread waits until an array was read.
+    awaits_reads: AtomicBool,
 }
 
 impl<D: Device> SharedSession<D> {
@@ -72,6 +74,7 @@ impl<D: Device> SharedSession<D> {
             replies: Mutex::new(Replies::new()),
             mailbox: Mailbox::default(),
             reads: AtomicUsize::new(0),
+            awaits_reads: AtomicBool::new(false),
         })
     }
 
@@ -220,6 +223,19 @@ impl<D: Device> SharedSession<D> {
     pub(crate) fn region_released(&self, region: Region) {
         let then = self.replies().released(&self.socket, region);
         self.then(then);
+    }
+
+    /// Has the thread woken when an array is no longer read. Returns true.
+    pub(crate) fn await_reads(&self) -> bool {
+        self.awaits_reads.store(true, SeqCst);
+        true
+    }
+
+    /// An array is no longer read by what read it.
+    pub(crate) fn read_let_go(&self) {
+        if self.awaits_reads.load(SeqCst) && self.awaits_reads.swap(false, SeqCst) {
+            self.wake();
+        }
     }
 
     pub(crate) fn reads_under_way(&self) -> usize {

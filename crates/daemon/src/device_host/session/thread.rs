@@ -47,17 +47,17 @@ impl<D: Device> SessionThread<D> {
     pub(super) fn new(shared: Arc<SharedSession<D>>) -> Self {
         Self {
             host: Arc::clone(&shared.host),
-            shared,
             inbox: Inbox::default(),
             window: Window::new(),
             announced: None,
             decided: Decided::default(),
             arrays: ArrayTable::new(),
             programs: SessionPrograms::new(),
-            segments: JobSegments::default(),
+            segments: JobSegments::new(shared.host.pins()),
             without_estimate: Some(salus_engine::Program::default()),
             donated: HashMap::new(),
             profiles: Allowance::full(Instant::now()),
+            shared,
         }
     }
 

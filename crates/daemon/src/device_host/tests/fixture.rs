@@ -39,10 +39,22 @@ impl Fixture {
         room: Room,
         callback_limit: Duration,
     ) -> Self {
-        let fixture = Self::configured(capacity_bytes, clock, room, callback_limit, |_| {});
+        Self::built_on(scripted(capacity_bytes, clock), room, callback_limit)
+    }
+
+    /// A device with memory of its own, of which the ledger may give away `room.device_bytes`.
+    pub(super) fn separate(clock: Clock, room: Room) -> Self {
+        let config = ScriptedConfig {
+            on_host: false,
+            ..scripted(room.device_bytes, clock)
+        };
+        Self::built_on(config, room, DEADLINE)
+    }
+
+    fn built_on(config: ScriptedConfig, room: Room, callback_limit: Duration) -> Self {
+        let fixture = Self::configured_on(config, room, callback_limit, |_| {});
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         fixture.compilers.joined(1, ours);
-        let config = scripted(capacity_bytes, clock);
         std::thread::spawn(move || {
             let device = ScriptedDevice::open(&config);
             crate::compiler::serve(&device, &theirs)
@@ -58,8 +70,18 @@ impl Fixture {
         callback_limit: Duration,
         change: impl FnOnce(&mut HostSettings),
     ) -> Self {
+        let config = scripted(capacity_bytes, clock);
+        Self::configured_on(config, room, callback_limit, change)
+    }
+
+    fn configured_on(
+        config: ScriptedConfig,
+        room: Room,
+        callback_limit: Duration,
+        change: impl FnOnce(&mut HostSettings),
+    ) -> Self {
         let cache = tempfile::tempdir().expect("a temporary directory");
-        let device = Arc::new(ScriptedDevice::open(&scripted(capacity_bytes, clock)));
+        let device = Arc::new(ScriptedDevice::open(&config));
         let mut settings = HostSettings {
             plugin: "scripted".into(),
             several_users: false,
@@ -97,13 +119,17 @@ impl Fixture {
         );
         let host = Arc::new(Host {
             audit: crate::device_host::memory::audit::Audit::new(&*device, 0),
+            pages: Pool::new(
+                1 << 20,
+                (!config.on_host).then_some(room.host_bytes),
+                Pins::new(&device, settings.pinned_bytes(&room)),
+            ),
             device,
             engine: ClockedEngine::new(Engine::new(Policy::Fair, room, 1, 1)),
             earlier_runs: crate::device_host::programs::earlier_runs::EarlierRuns::open(
                 cache.path(),
             ),
             programs,
-            pages: Pool::new(1 << 20),
             copy_uploads: settings.copies_uploads(),
             session_bytes_max: None,
             callback_limit,
@@ -216,5 +242,6 @@ pub(super) fn scripted(capacity_bytes: u64, clock: Clock) -> ScriptedConfig {
         lanes: 1,
         capacity_bytes,
         clock,
+        on_host: true,
     }
 }

@@ -87,6 +87,10 @@ impl Job {
     }
 
     pub(super) fn upload(&mut self, array: u64, values: [f32; 4]) {
+        self.upload_to(0, array, values);
+    }
+
+    pub(super) fn upload_to(&mut self, memory: u32, array: u64, values: [f32; 4]) {
         let bytes: Vec<u8> = values
             .iter()
             .flat_map(|value| value.to_ne_bytes())
@@ -106,7 +110,7 @@ impl Job {
         self.send(Upload {
             array: ArrayId(array),
             shape,
-            memory: 0,
+            memory,
             data,
         });
     }

@@ -11,7 +11,7 @@ use salus_channel::{Inbox, Outbox, Segment};
 use salus_device::{Clock, ScriptedConfig, ScriptedDevice};
 use salus_engine::{Account, Engine, Policy, Room};
 use salus_wire::{
-    Adopt, ArrayId, Await, Compile, Completed, DropArrays, Error, ErrorCode, Form, FromService,
+    Adopt, ArrayId, Await, Compile, Completed, CopyArray, DropArrays, Error, ErrorCode, Form, FromService,
     JobSettings, Launch, OperationId, ProgramId, ReadArray, Region, RequestId, SegmentId, Shape,
     ToService, Upload, limits,
 };
@@ -19,6 +19,7 @@ use salus_wire::{
 use crate::config::HostSettings;
 use crate::device_host::clocked_engine::ClockedEngine;
 use crate::device_host::memory::page_pool::Pool;
+use crate::device_host::memory::pins::Pins;
 use crate::device_host::programs::Programs;
 use crate::device_host::programs::cache::{Disk, Platform};
 use crate::device_host::programs::compiler_pool::Compilers;
@@ -33,6 +34,7 @@ mod callbacks;
 mod ends;
 mod launches;
 mod paging;
+mod own_memory;
 mod profiles;
 mod programs;
 mod sharing;

@@ -109,3 +109,30 @@ fn what_is_paged_out_is_read_where_it_is() {
     });
     fixture.until(|| paged(&fixture) == 0);
 }
+
+#[test]
+fn an_array_that_the_host_has_no_room_for_stays_on_the_device() {
+    let room = Room {
+        device_bytes: 1_500_000,
+        host_bytes: 600_000,
+        user_max: None,
+    };
+    let mut fixture = Fixture::of(Clock::Manual, room);
+    let mut jobs: Vec<Job> = (0..2).map(|_| fixture.job("train.py")).collect();
+    for job in &mut jobs {
+        let holds = "name: hold; params: f32[4]; outputs: f32[250000]; ms: 1";
+        job.compile(1, holds).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    jobs[0].execute(1, 1, &[1], 10);
+    fixture.run_until(1);
+    // It lacks half a megabyte, and the other's array has a whole one: there is no room for that.
+    jobs[1].execute(1, 1, &[1], 10);
+    jobs[1].flush();
+    fixture.until(|| fixture.waiting() == 1);
+    jobs[0].send(DropArrays {
+        arrays: vec![ArrayId(10)],
+    });
+    fixture.run_until(2);
+    jobs[1].ended(1).expect("it ran when there was room");
+}

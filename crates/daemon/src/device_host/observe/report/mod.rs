@@ -48,6 +48,7 @@ impl Scheduled {
                 "free_bytes": ledger.free_bytes(),
                 "resident_bytes": ledger.resident_bytes(),
                 "paged_bytes": ledger.paged_bytes(),
+                "host_bytes": ledger.host_bytes(),
                 "scratch_bytes": ledger.scratch_bytes(),
                 "peak_bytes": ledger.peak_bytes(),
             }),
@@ -58,7 +59,11 @@ impl Scheduled {
 fn device<D: Device>(host: &Host<D>, scheduled: Scheduled) -> Value {
     let description = host.device.description();
     let (major, minor) = description.api_version;
-    let ledger = scheduled.ledger;
+    let mut ledger = scheduled.ledger;
+    let (host_used, kept) = host.pages.used_bytes();
+    ledger["host_used_bytes"] = host_used.into();
+    ledger["kept_page_bytes"] = kept.into();
+    ledger["pinned_bytes"] = host.pages.pins().bytes().into();
     json!({
         "state": "up",
         "platform": description.platform_name,
@@ -69,6 +74,7 @@ fn device<D: Device>(host: &Host<D>, scheduled: Scheduled) -> Value {
         "capacity_bytes": description.capacity_bytes,
         "resident_bytes": ledger["resident_bytes"],
         "paged_bytes": ledger["paged_bytes"],
+        "host_bytes": ledger["host_bytes"],
         "peak_bytes": ledger["peak_bytes"],
         "policy": scheduled.policy,
         "lanes": scheduled.lanes.len(),

@@ -47,6 +47,7 @@ pub(super) fn json<D: Device>(
         "remaining_ms": engine.remaining(session.id).map(milliseconds),
         "resident_bytes": holding.resident_bytes,
         "paged_bytes": holding.paged_bytes,
+        "host_bytes": holding.host_bytes,
         "scratch_bytes": session.usage.scratch_bytes.load(Relaxed),
         "peak_bytes": holding.peak_bytes,
         "memory_max_bytes": settings.memory_max,

@@ -58,6 +58,15 @@ pub(super) fn why<D: Device>(
                 Bytes(free_bytes)
             )
         }
+        Some(Why::HostMemory {
+            needs_bytes,
+            free_bytes,
+        }) => format!(
+            "it waits for host memory: it needs {:.2} there and {:.2} are free; pages and arrays of \
+             others are in the rest",
+            Bytes(needs_bytes),
+            Bytes(free_bytes)
+        ),
         Some(Why::Evicting { holder }) => {
             format!(
                 "its arrays are paged out to make room for {}",

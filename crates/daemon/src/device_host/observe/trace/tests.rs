@@ -70,6 +70,7 @@ impl Scene {
         let demand = Demand {
             kind,
             new_bytes: new,
+            new_host_bytes: 0,
             argument_bytes: 0,
             paged_bytes: 0,
         };
@@ -95,6 +96,7 @@ fn device() -> Description {
         lanes: 1,
         capacity_bytes: 1 << 20,
         clock: Clock::Manual,
+        on_host: true,
     };
     ScriptedDevice::open(&config).description().clone()
 }
@@ -157,6 +159,7 @@ fn other_users_jobs_and_programs_are_there_without_their_names() {
     let demand = Demand {
         kind,
         new_bytes: 0,
+        new_host_bytes: 0,
         argument_bytes: 0,
         paged_bytes: 0,
     };

@@ -3,7 +3,7 @@
 //! The operation at the head of a session's window asks the engine once; then it is done, waits at the
 //! head, or is refused. Reads and drops need nothing of the engine as a rule, and do not ask.
 
-use salus_device::{Device, host_bytes};
+use salus_device::{Device, host_bytes, is_host_memory};
 use salus_engine::{Demand, Event, Lane};
 use salus_wire::Error;
 
@@ -30,6 +30,11 @@ impl<D: Device> SessionThread<D> {
     /// Asks the engine for memory and a turn, if the operation needs any and has not asked.
     pub(crate) fn admit(&mut self, operation: &mut Operation<D>) -> Admitted {
         if self.announced.is_none() {
+            if let Operation::Launch(launch) = &*operation
+                && launch.must_wait_for_reads(self)
+            {
+                return Admitted::Later;
+            }
             let demand = match self.demand(operation) {
                 Ok(Some(demand)) => demand,
                 Ok(None) => return Admitted::AtOnce,
@@ -85,18 +90,32 @@ impl<D: Device> SessionThread<D> {
 
     /// What the operation takes of the device; `None` if nothing.
     fn demand(&self, operation: &mut Operation<D>) -> Result<Option<Demand>, Error> {
-        let array = |new_bytes, argument_bytes, paged_bytes| Demand {
+        let array = |argument_bytes, paged_bytes| Demand {
             kind: salus_engine::Kind::Array,
-            new_bytes,
+            new_bytes: 0,
+            new_host_bytes: 0,
             argument_bytes,
             paged_bytes,
+        };
+        let in_memory = |memory, bytes, demand| {
+            let description = self.host.device.description();
+            match is_host_memory(description, memory) {
+                true => Demand {
+                    new_host_bytes: bytes,
+                    ..demand
+                },
+                false => Demand {
+                    new_bytes: bytes,
+                    ..demand
+                },
+            }
         };
         Ok(match operation {
             Operation::Launch(launch) => Some(launch.prepare(self)?),
             Operation::Upload { shape, memory, .. } => {
                 self.arrays.check_room(1)?;
                 self.check_memory(*memory)?;
-                Some(array(host_bytes(shape)? as u64, 0, 0))
+                Some(in_memory(*memory, host_bytes(shape)? as u64, array(0, 0)))
             }
             Operation::Copy {
                 array: from,
@@ -106,12 +125,12 @@ impl<D: Device> SessionThread<D> {
                 self.arrays.check_room(1)?;
                 self.check_memory(*memory)?;
                 let from = self.arrays.held(*from)?;
-                let bytes = from.charge_bytes();
-                Some(array(bytes, bytes, from.paged_bytes()))
+                let arguments = array(from.device_bytes(), from.paged_bytes());
+                Some(in_memory(*memory, from.charge_bytes(), arguments))
             }
             Operation::Read { array: id, read } if self.must_page_in(*id, &read.form) => {
                 let bytes = self.arrays.held(*id)?.charge_bytes();
-                Some(array(0, bytes, bytes))
+                Some(array(bytes, bytes))
             }
             Operation::Read { .. } | Operation::Drop(_) => None,
         })

@@ -145,13 +145,14 @@ impl<D: Device> SessionThread<D> {
             .arrays
             .held(array)
             .map_or(0, |held| held.charge_bytes());
-        let charge = Charge::on_device(&self.host, self.shared.id, bytes);
+        let (id, memory) = (self.shared.id, placement.memory);
+        let charge = Charge::in_memory(&self.host, id, bytes, memory);
         let from = self.page_in(array, placement.lane);
         let made = from.and_then(|from| {
             let made = self.host.device.copy_to_memory(&from.array, placement)?;
             let shape = from.shape().clone();
             let entry = Entry::new(made, Kind::Own { shape }, placement, charge, None);
-            Ok((entry, Reading::of(&from)))
+            Ok((entry, Reading::of(&from, &self.shared)))
         });
         match made {
             Ok((entry, reading)) => {

@@ -4,7 +4,7 @@
 //! left to the session's thread, because the plugin's threads compute.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::SeqCst;
 
 use salus_device::{Device, Done, ReadForm, Shape};
 use salus_wire::{Error, Form, FromService, ReadDone, RequestId};
@@ -40,12 +40,13 @@ impl Read {
             let error = wrong_size(entry.bytes(), self.target.len());
             return self.answer(session, Err(error));
         }
-        entry.readers.fetch_add(1, Acquire);
+        entry.readers.fetch_add(1, SeqCst);
         let (session, host) = (Arc::clone(session), Arc::clone(host));
         let (array, owner) = (Arc::clone(&entry), Arc::clone(&session));
         let ready: Done = Box::new(move |result: Result<(), Error>| {
             if let Err(error) = result {
-                entry.readers.fetch_sub(1, Release);
+                entry.readers.fetch_sub(1, SeqCst);
+                session.read_let_go();
                 return self.answer(&session, Err(error));
             }
             if self.target.len() <= SHORT_BYTES_MAX {
@@ -91,7 +92,8 @@ impl Read {
         };
         let array = Arc::clone(&entry);
         let done = Box::new(move |result| {
-            entry.readers.fetch_sub(1, Release);
+            entry.readers.fetch_sub(1, SeqCst);
+            session.read_let_go();
             self.answer(&session, result);
         });
         host.device.read(&array.array, target, &form, done);

@@ -54,6 +54,20 @@ pub(crate) fn refusal<D: Device>(session: &SharedSession<D>, why: Refusal) -> Er
                  limit"
                 .into(),
         ),
+        Refusal::NoHostRoom {
+            needs_bytes,
+            free_bytes,
+            room_bytes,
+        } => (
+            format!(
+                "`{name}` needs {} more in host memory, and {} of the {:.2} that all sessions' pages \
+                     and arrays there may take are free",
+                Bytes(needs_bytes).beside(free_bytes),
+                Bytes(free_bytes).beside(needs_bytes),
+                Bytes(room_bytes)
+            ),
+            "`salus ps` shows who holds what; `salus serve --host-memory` gives more room".into(),
+        ),
         Refusal::NoRoom {
             needs_bytes,
             free_bytes,
@@ -79,7 +93,7 @@ pub(crate) fn never_fits<D: Device>(
     session: &SharedSession<D>,
     program: &Program<D>,
 ) -> Option<Error> {
-    let (arguments, outputs) = program.least_bytes();
+    let (arguments, outputs) = program.least_bytes(session.host.device.description());
     let scratch = program.scratch_bytes();
     let (room, memory_max) = session.host.engine.look(|engine, _| {
         let ledger = engine.ledger();

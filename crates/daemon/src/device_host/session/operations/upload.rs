@@ -16,7 +16,7 @@ use salus_device::{Device, HeapMemory, HostMemory, Placement, Shape, host_bytes}
 use salus_wire::{ArrayFailed, ArrayId, Error, FromService, Region};
 
 use crate::device_host::errors::resource_exhausted;
-use crate::device_host::memory::arrays::{Charge, Entry, Kind, Slot};
+use crate::device_host::memory::arrays::{Charge, Entry, Home, Kind, Slot};
 use crate::device_host::memory::page_pool::{PageMemory, Pool};
 use crate::device_host::memory::shared_range::SharedRange;
 use crate::device_host::programs::normalize;
@@ -36,7 +36,7 @@ impl<D: Device> SessionThread<D> {
         data: SharedRange,
     ) {
         let bytes = host_bytes(&shape).unwrap_or(0) as u64;
-        let charge = Charge::on_device(&self.host, self.shared.id, bytes);
+        let charge = Charge::in_memory(&self.host, self.shared.id, bytes, placement.memory);
         normalize(&mut shape);
         let (host, home) = match self.uploaded_memory(data) {
             Ok(uploaded) => uploaded,
@@ -44,6 +44,7 @@ impl<D: Device> SessionThread<D> {
         };
         match self.host.device.upload(host, &shape, placement) {
             Ok(made) => {
+                let home = home.map(Home::Wrapped);
                 let entry = Entry::new(made, Kind::Own { shape }, placement, charge, home);
                 self.arrays.put(array, Slot::Live(entry));
             }

@@ -86,7 +86,7 @@ impl<D: Device> Launch<D> {
         let keeps = arguments.iter().enumerate().map(|(index, entry)| {
             match self.is_donated(program, index as u32) {
                 true => Box::new(Arc::clone(entry)) as Box<dyn Any + Send + Sync>,
-                false => Box::new(Reading::of(entry)),
+                false => Box::new(Reading::of(entry, &session)),
             }
         });
         let keeps: Vec<_> = keeps.collect();

@@ -3,16 +3,16 @@
 //! Promise: arguments are checked by number, element type, dimensions and layout; the plugin itself
 //! checks sizes only.
 
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::SeqCst;
 
-use salus_device::{Device, Shape, is_taken_for};
+use salus_device::{Description, Device, Shape, is_host_memory, is_taken_for};
 use salus_engine::{Demand, Kind};
 use salus_wire::{ArrayId, ElementType, Error};
 
 use super::Launch;
 use super::calls_back::CallsBack;
 use crate::device_host::errors::invalid_argument;
-use crate::device_host::memory::arrays::Held;
+use crate::device_host::memory::arrays::{Held, Slot};
 use crate::device_host::programs::Program;
 use crate::device_host::session::SessionThread;
 
@@ -32,7 +32,7 @@ impl<D: Device> Launch<D> {
             calling: thread.shared.channels.next_calling(),
             scratch_bytes: program.scratch_bytes(),
         });
-        let demand = self.demand(&program);
+        let demand = self.demand(&program, thread.host.device.description());
         self.arrays_bytes = demand.new_bytes + demand.argument_bytes;
         Ok(demand)
     }
@@ -75,11 +75,35 @@ impl<D: Device> Launch<D> {
         Ok(arguments)
     }
 
+    /// Whether it must wait until arrays are read that it donates. They must not be overwritten until
+    /// then, and plugins keep no array of host memory; the session's thread is woken when one was read.
+    pub(crate) fn must_wait_for_reads(&self, thread: &SessionThread<D>) -> bool {
+        let description = thread.host.device.description();
+        let Some(program) = self.program.as_ref().filter(|_| !description.on_host) else {
+            return false;
+        };
+        let is_read = || {
+            let donated = program.signature.donated.iter();
+            let mut donated = donated.filter_map(|&index| {
+                let given_up = !self.kept_by_job.contains(&index);
+                self.argument_ids.get(index as usize).filter(|_| given_up)
+            });
+            donated.any(|id| match thread.arrays.get(*id) {
+                Some(Slot::Live(entry)) => {
+                    entry.placement.is_host(description) && entry.readers.load(SeqCst) > 0
+                }
+                _ => false,
+            })
+        };
+        // It may have been read before anybody knew that this waits for it.
+        is_read() && thread.shared.await_reads() && is_read()
+    }
+
     /// A donated array that is being read must not be overwritten in place: the plugin copies it.
     fn keep_what_is_read(&mut self, program: &Program<D>) {
         for &index in &program.signature.donated {
             if let Held::Live(entry) = &self.arguments[index as usize]
-                && entry.readers.load(Acquire) > 0
+                && entry.readers.load(SeqCst) > 0
             {
                 self.keep.push(index);
             }
@@ -88,10 +112,16 @@ impl<D: Device> Launch<D> {
         self.keep.dedup();
     }
 
-    fn demand(&self, program: &Program<D>) -> Demand {
+    fn demand(&self, program: &Program<D>, description: &Description) -> Demand {
         let outputs = program.signature.outputs.iter().zip(&program.output_bytes);
         let new = outputs.filter(|(output, _)| !self.takes_over(output.aliases));
-        let new_bytes: u64 = new.map(|(_, bytes)| bytes).sum();
+        let (mut new_bytes, mut new_host_bytes) = (0, 0);
+        for (output, bytes) in new {
+            match is_host_memory(description, output.memory) {
+                true => new_host_bytes += bytes,
+                false => new_bytes += bytes,
+            }
+        }
         let (kind, held_scratch_bytes) = match self.calls_back {
             Some(CallsBack {
                 calling,
@@ -111,7 +141,8 @@ impl<D: Device> Launch<D> {
         Demand {
             kind,
             new_bytes: new_bytes + held_scratch_bytes,
-            argument_bytes: self.sum(Held::charge_bytes),
+            new_host_bytes,
+            argument_bytes: self.sum(Held::device_bytes),
             paged_bytes: self.sum(Held::paged_bytes),
         }
     }

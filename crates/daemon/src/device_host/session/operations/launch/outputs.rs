@@ -7,7 +7,7 @@ use salus_device::{Device, Placement};
 use salus_wire::Error;
 
 use super::{Charges, Launch};
-use crate::device_host::memory::arrays::{Charge, Entry, Kind, Slot};
+use crate::device_host::memory::arrays::{Charge, Entry, Home, Kind, Slot};
 use crate::device_host::programs::Program;
 use crate::device_host::programs::leases::Lease;
 use crate::device_host::session::SessionThread;
@@ -18,7 +18,8 @@ impl<D: Device> Launch<D> {
         let outputs = program.signature.outputs.iter().zip(&program.output_bytes);
         let charges = outputs.map(|(output, &bytes)| {
             let new = !self.takes_over(output.aliases);
-            new.then(|| Charge::on_device(&thread.host, thread.shared.id, bytes))
+            let (host, id) = (&thread.host, thread.shared.id);
+            new.then(|| Charge::in_memory(host, id, bytes, output.memory))
         });
         charges.collect()
     }
@@ -40,7 +41,11 @@ impl<D: Device> Launch<D> {
     pub(super) fn remove_donated(&self, thread: &mut SessionThread<D>, program: &Program<D>) {
         for &index in &program.signature.donated {
             if self.is_donated(program, index) {
-                thread.arrays.remove(self.argument_ids[index as usize]);
+                let id = self.argument_ids[index as usize];
+                if let Some(Slot::Live(entry)) = thread.arrays.get(id) {
+                    entry.overwritten();
+                }
+                thread.arrays.remove(id);
             }
         }
     }
@@ -85,7 +90,10 @@ impl<D: Device> Launch<D> {
             let replaced = aliased.map(|parameter| &arguments[parameter as usize]);
             let (charge, home) = match (charge, replaced) {
                 (Some(charge), _) => (charge, None),
-                (None, Some(argument)) => (argument.charge.pass_on(false), argument.home.clone()),
+                (None, Some(argument)) => {
+                    let home = argument.home.as_ref().and_then(Home::of_output);
+                    (argument.charge.pass_on(), home)
+                }
                 (None, None) => (Charge::on_device(&thread.host, thread.shared.id, 0), None),
             };
             let memory = program.signature.outputs[index].memory;
