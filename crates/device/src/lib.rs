@@ -27,7 +27,9 @@ pub use linalg::{check_lapack, linalg_targets};
 pub use placement::{Placement, is_host_memory};
 pub use plugin::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
 pub use salus_formats::element::{self, host_bytes, is_sub_byte, is_taken_for};
-pub use scripted::{Clock, Registered, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram};
+pub use scripted::{
+    Clock, Registered, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram,
+};
 pub use types::*;
 
 use std::any::Any;

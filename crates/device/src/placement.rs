@@ -52,5 +52,9 @@ const HOST_KINDS: [&str; 2] = ["pinned_host", "unpinned_host"];
 /// Whether the device has memory of its own, and this one of its memories is the host's.
 pub fn is_host_memory(description: &Description, memory: u32) -> bool {
     let is_host_kind = |memory: &crate::Memory| HOST_KINDS.contains(&memory.kind.as_str());
-    !description.on_host && description.memories.get(memory as usize).is_some_and(is_host_kind)
+    !description.on_host
+        && description
+            .memories
+            .get(memory as usize)
+            .is_some_and(is_host_kind)
 }

@@ -175,6 +175,7 @@ impl Day {
                 arguments: held,
                 paged: session.paged_bytes,
                 new: if held < ROOM_BYTES / 4 { new } else { 0 },
+                host: 0,
                 scratch,
             };
             let demand = launch(job.program, needs);

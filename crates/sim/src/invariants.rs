@@ -191,7 +191,10 @@ impl Simulation {
                 assert_eq!(room_bytes, self.room.host_bytes);
                 let promised = self.sessions.values().any(|session| session.pages_out);
                 let free = self.engine.ledger().host_free_bytes();
-                assert!(promised || demand.new_host_bytes > free, "{id} fits the host");
+                assert!(
+                    promised || demand.new_host_bytes > free,
+                    "{id} fits the host"
+                );
             }
             Refusal::TooLarge { needs_bytes, .. } => {
                 assert!(needs_bytes > self.room.device_bytes);

@@ -173,14 +173,23 @@ where
 pub(super) fn size<'de, D: Deserializer<'de>, T: From<u64> + Default>(
     from: D,
 ) -> Result<T, D::Error> {
-    let bytes = |raw: NumberOrText| {
-        let bytes = match raw {
-            NumberOrText::Number(bytes) => Some(bytes),
-            NumberOrText::Text(text) => parse_bytes(&text),
-        };
-        bytes.filter(|bytes| *bytes > 0).map(T::from)
-    };
+    let bytes = |raw| bytes(raw).filter(|bytes| *bytes > 0).map(T::from);
     read(from, "a size such as \"16GiB\"", bytes)
+}
+
+/// A size that may be nothing.
+pub(super) fn size_or_0<'de, D: Deserializer<'de>, T: From<u64> + Default>(
+    from: D,
+) -> Result<T, D::Error> {
+    let bytes = |raw| bytes(raw).map(T::from);
+    read(from, "a size such as \"16GiB\", or 0", bytes)
+}
+
+fn bytes(raw: NumberOrText) -> Option<u64> {
+    match raw {
+        NumberOrText::Number(bytes) => Some(bytes),
+        NumberOrText::Text(text) => parse_bytes(&text),
+    }
 }
 
 pub(super) fn text<'de, D: Deserializer<'de>, T: From<String> + Default>(

@@ -15,7 +15,7 @@ use salus_wire::Value;
 use serde::{Deserialize, Serialize};
 
 use super::AllowUsers;
-use super::file::{number, path, policy, policy_name, size, text};
+use super::file::{number, path, policy, policy_name, size, size_or_0, text};
 
 /// The whole file.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ pub struct Device {
     pub host_memory: Option<u64>,
     /// Host memory that may be pinned, so that the device's transfers from and to it need no copy.
     /// `None`: a part of `host_memory`. Of no use where the device's memory is the host's.
-    #[serde(deserialize_with = "size")]
+    #[serde(deserialize_with = "size_or_0")]
     pub pinned_memory: Option<u64>,
     /// LAPACK's library: as configured, then as found. Without one, programs with linear algebra are
     /// refused.

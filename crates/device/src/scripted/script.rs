@@ -178,7 +178,12 @@ impl Script {
             name: self.name.clone(),
             fingerprint: Some(self.name.clone().into_bytes()),
             parameters: self.parameters.clone(),
-            outputs: self.outputs.iter().zip(self.output_memories()).map(output).collect(),
+            outputs: self
+                .outputs
+                .iter()
+                .zip(self.output_memories())
+                .map(output)
+                .collect(),
             donated,
             code_bytes: 0,
             memory: Some(memory),

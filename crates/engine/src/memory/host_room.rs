@@ -24,12 +24,7 @@ pub(super) struct HostQueue {
 }
 
 impl HostQueue {
-    pub(super) fn update(
-        &mut self,
-        session: SessionId,
-        before: Option<Time>,
-        after: Option<Time>,
-    ) {
+    pub(super) fn update(&mut self, session: SessionId, before: Option<Time>, after: Option<Time>) {
         let found = before.is_none_or(|since| self.waiting.remove(&(since, session)));
         assert!(found, "{session} does not wait for the host");
         let is_new = after.is_none_or(|since| self.waiting.insert((since, session)));

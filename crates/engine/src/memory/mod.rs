@@ -13,8 +13,8 @@ mod ledger;
 mod reservation;
 
 pub(crate) use eviction::{Candidate, Evicting};
-use host_room::HostQueue;
 pub use eviction::{MIN_RESIDENCY, MIN_RESIDENCY_MAX};
+use host_room::HostQueue;
 pub use ledger::{Holding, Ledger, Room};
 pub use reservation::EVICTION_MARGIN_BYTES;
 

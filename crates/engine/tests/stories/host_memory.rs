@@ -96,10 +96,7 @@ fn it_is_refused_when_it_has_waited_for_too_long() {
     let limit = 5 + AGING_LIMIT;
     assert_eq!(s.wake_at(), Some(crate::story::ms(limit)));
     assert_eq!(s.at(limit - 1).wake(), []);
-    assert_eq!(
-        s.at(limit).wake(),
-        [Refuse(2, no_host_room(30, 20, 100))]
-    );
+    assert_eq!(s.at(limit).wake(), [Refuse(2, no_host_room(30, 20, 100))]);
     assert_eq!(s.ready(2, to_host(20)), [Start(2)]);
 }
 

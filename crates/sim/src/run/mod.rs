@@ -438,7 +438,9 @@ fn state(simulation: &Simulation, actor: &Actor, runs_in: Option<Lane>) -> State
         State::Paused
     } else if actor.waits_for.is_some() {
         match simulation.why(id) {
-            Some(Why::Memory { .. } | Why::HostMemory { .. } | Why::Reserved { .. }) => State::Memory,
+            Some(Why::Memory { .. } | Why::HostMemory { .. } | Why::Reserved { .. }) => {
+                State::Memory
+            }
             _ => State::Turn,
         }
     } else {

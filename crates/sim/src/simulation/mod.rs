@@ -9,15 +9,18 @@
 //! Cost: O(sessions) per event in debug builds, else the engine's.
 //! Not here: jobs that act by themselves (`run.rs`, `job.rs`).
 
+mod demands;
 mod questions;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
 use salus_engine::{
-    Calling, Decision, Demand, Duration, Engine, Event, JobSettings, Kind, Lane, Policy, Program,
-    Refusal, Room, SessionId, Time, User,
+    Calling, Decision, Demand, Duration, Engine, Event, JobSettings, Kind, Lane, Policy, Refusal,
+    Room, SessionId, Time, User,
 };
+
+pub use demands::{Needs, lacks, launch, launch_with_callbacks, upload, upload_to_host};
 
 #[derive(Debug)]
 pub struct Simulation {
@@ -48,20 +51,6 @@ pub enum Decided {
 pub struct Opening {
     pub user: u32,
     pub settings: JobSettings,
-}
-
-/// What a launch needs, in bytes.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Needs {
-    /// Arguments, wherever they are.
-    pub arguments: u64,
-    /// Those of them that are paged out.
-    pub paged: u64,
-    /// Outputs that take no argument's place.
-    pub new: u64,
-    /// The same in host memory.
-    pub host: u64,
-    pub scratch: u64,
 }
 
 /// An open session as seen from outside the engine.
@@ -100,61 +89,6 @@ impl Session {
     pub fn settings(&self) -> JobSettings {
         self.settings
     }
-}
-
-/// A launch of `program`.
-pub fn launch(program: Program, needs: Needs) -> Demand {
-    demand(
-        Kind::Launch {
-            scratch_bytes: needs.scratch,
-            program,
-        },
-        needs,
-    )
-}
-
-/// A launch that calls back. Its scratch is its own, and among `needs.new`.
-pub fn launch_with_callbacks(program: Program, calling: u64, needs: Needs) -> Demand {
-    assert_eq!(needs.scratch, 0, "the lane has none for it");
-    let calling = Calling(calling);
-    demand(Kind::CallsBack { program, calling }, needs)
-}
-
-/// Room for an array.
-pub fn upload(bytes: u64) -> Demand {
-    demand(
-        Kind::Array,
-        Needs {
-            new: bytes,
-            ..Needs::default()
-        },
-    )
-}
-
-fn demand(kind: Kind, needs: Needs) -> Demand {
-    Demand {
-        kind,
-        new_bytes: needs.new,
-        new_host_bytes: needs.host,
-        argument_bytes: needs.arguments,
-        paged_bytes: needs.paged,
-    }
-}
-
-/// Room for an array in host memory.
-pub fn upload_to_host(bytes: u64) -> Demand {
-    demand(
-        Kind::Array,
-        Needs {
-            host: bytes,
-            ..Needs::default()
-        },
-    )
-}
-
-/// What must be free for it.
-pub fn lacks(demand: &Demand) -> u64 {
-    demand.new_bytes + demand.paged_bytes + demand.scratch_bytes()
 }
 
 impl Simulation {

@@ -97,7 +97,7 @@ pub(crate) struct PinnedOnReuse {
 }
 
 impl PinnedOnReuse {
-    /// So many bytes of the memory are about to be read or written by the device.
+    /// This many bytes of the memory are about to be read or written by the device.
     pub(crate) fn used(&self, bytes: u64, memory: &Arc<Mapping>, pins: &Arc<Pins>) {
         if bytes >= PINNED_BYTES_MIN && self.transfers.fetch_add(1, Relaxed) == 1 {
             self.pin.get_or_init(|| pins.pin(memory));
@@ -136,7 +136,10 @@ mod tests {
         assert!(pins.pin(&memory(3 * MIB)).is_none(), "6 of 5");
         assert!(pins.pin(&memory(MIB / 2)).is_none(), "not worth it");
         let second = pins.pin(&memory(2 * MIB)).expect("just as much as may be");
-        assert_eq!((pins.bytes(), device.registered().ranges.len()), (5 * MIB, 2));
+        assert_eq!(
+            (pins.bytes(), device.registered().ranges.len()),
+            (5 * MIB, 2)
+        );
         drop(first);
         assert_eq!(pins.bytes(), 2 * MIB);
         drop(second);

@@ -11,9 +11,9 @@ use salus_channel::{Inbox, Outbox, Segment};
 use salus_device::{Clock, ScriptedConfig, ScriptedDevice};
 use salus_engine::{Account, Engine, Policy, Room};
 use salus_wire::{
-    Adopt, ArrayId, Await, Compile, Completed, CopyArray, DropArrays, Error, ErrorCode, Form, FromService,
-    JobSettings, Launch, OperationId, ProgramId, ReadArray, Region, RequestId, SegmentId, Shape,
-    ToService, Upload, limits,
+    Adopt, ArrayId, Await, Compile, Completed, CopyArray, DropArrays, Error, ErrorCode, Form,
+    FromService, JobSettings, Launch, OperationId, ProgramId, ReadArray, Region, RequestId,
+    SegmentId, Shape, ToService, Upload, limits,
 };
 
 use crate::config::HostSettings;
@@ -33,8 +33,8 @@ mod bounds;
 mod callbacks;
 mod ends;
 mod launches;
-mod paging;
 mod own_memory;
+mod paging;
 mod profiles;
 mod programs;
 mod sharing;

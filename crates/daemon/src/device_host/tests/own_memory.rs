@@ -78,7 +78,10 @@ fn what_the_host_has_no_room_for_is_refused_with_the_numbers() {
     let refused = job.fetch(1, 3).expect_err("48 of 40 bytes");
     assert_eq!(refused.code, ErrorCode::ResourceExhausted);
     let text = refused.message;
-    assert!(text.contains("16 B") && text.contains("8 B") && text.contains("40 B"), "{text}");
+    assert!(
+        text.contains("16 B") && text.contains("8 B") && text.contains("40 B"),
+        "{text}"
+    );
     drop_arrays(&mut job, &[1]);
     job.upload_to(HOST, 4, [1.0; 4]);
     job.fetch(2, 4).expect("there is room again");
@@ -166,7 +169,9 @@ fn take_turns(fixture: &mut Fixture, overwrite: bool) -> Turns {
         }
     }
     let (out, copied) = moved(fixture);
-    let seen = jobs.iter_mut().map(|job| job.fetch(9, 1008).expect("it is there"));
+    let seen = jobs
+        .iter_mut()
+        .map(|job| job.fetch(9, 1008).expect("it is there"));
     Turns {
         seen: seen.collect(),
         jobs,
@@ -179,7 +184,10 @@ fn check_host_memory(fixture: &Fixture) {
     let (used, _) = fixture.host.pages.used_bytes();
     let room = fixture.host.engine.look(|engine, _| engine.ledger().room());
     let most = room.host_bytes;
-    assert!(used <= most, "{used} bytes of host memory, and {most} is the limit");
+    assert!(
+        used <= most,
+        "{used} bytes of host memory, and {most} is the limit"
+    );
 }
 
 /// What they see with room for all.
@@ -200,7 +208,10 @@ fn arrays_that_nobody_overwrites_are_copied_out_once() {
     assert!(out >= LARGE_BYTES, "somebody was paged out");
     // Small outputs are.
     assert!(copied < LARGE_BYTES / 100, "{copied} of {out} bytes");
-    assert!(fixture.host.device.registered().calls > 0, "slabs are pinned");
+    assert!(
+        fixture.host.device.registered().calls > 0,
+        "slabs are pinned"
+    );
 }
 
 #[test]
@@ -214,7 +225,9 @@ fn pages_that_are_kept_give_way_where_host_memory_is_short() {
     third.compile(1, offload).expect("compiles");
     third.upload(1, [1.0; 4]);
     third.execute(1, 1, &[1], 10);
-    third.ended(1).expect("there is room as soon as nothing is kept");
+    third
+        .ended(1)
+        .expect("there is room as soon as nothing is kept");
     assert_eq!(kept(&fixture), 0);
     check_host_memory(&fixture);
     // Now the host has no room to page out the array that is on the device; then it has again.
@@ -239,7 +252,10 @@ fn an_array_that_was_overwritten_is_not_in_its_page() {
         seen, out, copied, ..
     } = take_turns(&mut fixture, true);
     assert_eq!(seen, undisturbed(true));
-    assert!(out >= LARGE_BYTES && copied >= out, "{out} and {copied} bytes");
+    assert!(
+        out >= LARGE_BYTES && copied >= out,
+        "{out} and {copied} bytes"
+    );
     drop(fixture);
 }
 

@@ -307,7 +307,7 @@ impl Pool {
         lock(&self.state).pages.take(number)
     }
 
-    /// An array of so many bytes is about to be made in host memory.
+    /// An array of this many bytes is about to be made in host memory.
     pub(crate) fn array_made(&self, bytes: u64) {
         lock(&self.state).array_bytes += bytes;
         self.make_room();

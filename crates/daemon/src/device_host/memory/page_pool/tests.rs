@@ -44,7 +44,10 @@ fn what_is_kept_gives_way_to_pages_the_oldest_first() {
 fn large_pages_are_free_with_their_array_and_small_ones_share() {
     let (pool, _device) = pool(400 * MIB);
     let mut pages = pool.pages(&[3 * MIB, 100, 5 * MIB, 200]).expect("memory");
-    assert_eq!(pages.iter().map(PageMemory::len).sum::<usize>(), (8 << 20) + 300);
+    assert_eq!(
+        pages.iter().map(PageMemory::len).sum::<usize>(),
+        (8 << 20) + 300
+    );
     let small = pages.remove(3);
     drop(pages);
     small.bytes().write(&[7; 200]);
