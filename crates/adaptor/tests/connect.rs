@@ -186,6 +186,17 @@ fn all_that_jax_asks_at_the_start_is_answered_from_welcome() {
     let mut topology = args::<PJRT_Client_TopologyDescription_Args>();
     topology.client = client;
     call(api().PJRT_Client_TopologyDescription, &mut topology).expect("known");
+    let mut attributes = args::<PJRT_TopologyDescription_Attributes_Args>();
+    attributes.topology = topology.topology;
+    call(api().PJRT_TopologyDescription_Attributes, &mut attributes).expect("known");
+    assert_eq!(attributes.num_attributes, 1);
+    // SAFETY: the topology owns its one attribute, which is a text.
+    unsafe {
+        let attribute = &*attributes.attributes;
+        let name = text(attribute.name, attribute.name_size);
+        let value = text(attribute.value.string_value, attribute.value_size);
+        assert_eq!((&*name, &*value), ("target_config", "sm 9.0"));
+    }
     let mut serialized = args::<PJRT_TopologyDescription_Serialize_Args>();
     serialized.topology = topology.topology;
     call(api().PJRT_TopologyDescription_Serialize, &mut serialized).expect("known");

@@ -2,10 +2,13 @@
 //!
 //! Promise: whoever has one is in its box (`sandbox`).
 
-use salus_device::{Clock, PjrtConfig, PjrtDevice, ScriptedConfig, ScriptedDevice};
+use salus_device::{
+    Clock, PjrtConfig, PjrtDevice, Purpose, ScriptedConfig, ScriptedDevice, preload,
+};
 use salus_wire::Error;
 
 use crate::config::HostSettings;
+use crate::log;
 use crate::sandbox::{self, Held, Process, Strength};
 
 pub(crate) enum Opened {
@@ -18,7 +21,9 @@ pub(crate) fn open(process: Process, settings: &HostSettings) -> Result<(Opened,
     let strength = Strength::of(&settings.device.name);
     let confine = || sandbox::confine(process, strength, settings);
     if strength == Strength::Light {
-        return Ok((Opened::Pjrt(open_plugin(settings)?), confine()));
+        preload_libraries(settings);
+        let device = open_plugin(settings, Purpose::Run)?;
+        return Ok((Opened::Pjrt(device), confine()));
     }
     if settings.device.name == "scripted" {
         let held = confine();
@@ -27,10 +32,21 @@ pub(crate) fn open(process: Process, settings: &HostSettings) -> Result<(Opened,
     }
     PjrtDevice::open_library(&settings.plugin)?;
     let held = confine();
-    Ok((Opened::Pjrt(open_plugin(settings)?), held))
+    Ok((Opened::Pjrt(open_plugin(settings, Purpose::Run)?), held))
 }
 
-fn open_plugin(settings: &HostSettings) -> Result<PjrtDevice, Error> {
+/// Opens the device for a compiler, beside the device host that has it.
+pub(crate) fn open_beside(settings: &HostSettings) -> Result<PjrtDevice, Error> {
+    open_plugin(settings, Purpose::Try)
+}
+
+fn preload_libraries(settings: &HostSettings) {
+    for why in preload(&settings.plugin) {
+        log::warn(format_args!("programs that need it will fail: {why}"));
+    }
+}
+
+fn open_plugin(settings: &HostSettings, purpose: Purpose) -> Result<PjrtDevice, Error> {
     let config = PjrtConfig {
         plugin: settings.plugin.clone(),
         options: settings
@@ -42,6 +58,7 @@ fn open_plugin(settings: &HostSettings) -> Result<PjrtDevice, Error> {
         capacity_bytes: settings.device.memory,
         lanes: settings.device_lanes(),
         lapack: settings.device.lapack.clone(),
+        purpose,
     };
     PjrtDevice::open(&config)
 }

@@ -301,6 +301,7 @@ fn device(settings: &HostSettings) -> PjrtDevice {
         capacity_bytes: None,
         lanes: 1,
         lapack: settings.device.lapack.clone(),
+        ..PjrtConfig::default()
     };
     PjrtDevice::open(&config).expect("the device opens in the box")
 }

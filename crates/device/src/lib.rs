@@ -25,7 +25,9 @@ mod scripted;
 pub use callbacks::{CallArray, Callbacks, Lent, Style};
 pub use linalg::{check_lapack, linalg_targets};
 pub use placement::{Placement, is_host_memory};
-pub use plugin::{PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram};
+pub use plugin::{
+    PjrtArray, PjrtConfig, PjrtDevice, PjrtProgram, Purpose, TargetCompiler, preload,
+};
 pub use salus_formats::element::{self, host_bytes, is_sub_byte, is_taken_for};
 pub use scripted::{
     Clock, Registered, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram,

@@ -66,6 +66,7 @@ fn a_missing_or_foreign_plugin_is_an_error_that_names_it() {
             capacity_bytes: None,
             lanes: 1,
             lapack: None,
+            ..PjrtConfig::default()
         };
         PjrtDevice::open(&config)
             .err()

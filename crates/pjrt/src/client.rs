@@ -6,11 +6,11 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::api::{Api, Padded, bytes, list, text};
+use crate::api::{Api, Padded, list, text};
 use crate::buffer::RawLayout;
 use crate::sys::*;
 use crate::value::lend_named;
-use crate::{Buffer, Device, Error, Event, HostLayout, LoadedExecutable, Memory, Value};
+use crate::{Buffer, Device, Error, Event, HostLayout, LoadedExecutable, Memory, Topology, Value};
 
 #[derive(Clone)]
 pub struct Client(Arc<Owned>);
@@ -53,6 +53,17 @@ pub struct FromHost<'a> {
     pub semantics: Semantics,
     /// The layout on the device; the vendor's default if `None`.
     pub layout: Option<HostLayout<'a>>,
+}
+
+/// A program as a vendor takes it; it points to `format` and `code`.
+pub(crate) fn lend_program(format: &str, code: &[u8]) -> Padded<PJRT_Program> {
+    let mut program = Padded::<PJRT_Program>::new();
+    // The header forgot a const: the vendor only reads.
+    program.code = code.as_ptr().cast_mut().cast();
+    program.code_size = code.len();
+    program.format = format.as_ptr().cast();
+    program.format_size = format.len();
+    program
 }
 
 impl Client {
@@ -111,22 +122,14 @@ impl Client {
             .collect()
     }
 
-    /// The topology as the vendor serializes it.
-    pub fn serialized_topology(&self) -> Result<Vec<u8>, Error> {
-        let mut topology = Padded::<PJRT_Client_TopologyDescription_Args>::new();
-        topology.client = self.raw();
+    /// What the client's devices are like.
+    pub fn topology(&self) -> Result<Topology, Error> {
+        let mut args = Padded::<PJRT_Client_TopologyDescription_Args>::new();
+        args.client = self.raw();
         // SAFETY: a live client, which owns the topology.
-        unsafe { call!(self.api(), PJRT_Client_TopologyDescription, &mut topology) }?;
-        let mut args = Padded::<PJRT_TopologyDescription_Serialize_Args>::new();
-        args.topology = topology.topology;
-        // SAFETY: the client's own topology; the bytes live until the deleter runs.
         unsafe {
-            call!(self.api(), PJRT_TopologyDescription_Serialize, &mut args)?;
-            let copy = bytes(args.serialized_bytes, args.serialized_bytes_size);
-            if let Some(delete) = args.serialized_topology_deleter {
-                delete(args.serialized_topology);
-            }
-            Ok(copy)
+            call!(self.api(), PJRT_Client_TopologyDescription, &mut args)?;
+            Topology::of(self.clone(), args.topology)
         }
     }
 
@@ -137,12 +140,7 @@ impl Client {
         code: &[u8],
         options: &[u8],
     ) -> Result<LoadedExecutable, Error> {
-        let mut program = Padded::<PJRT_Program>::new();
-        // The header forgot a const: the vendor only reads.
-        program.code = code.as_ptr().cast_mut().cast();
-        program.code_size = code.len();
-        program.format = format.as_ptr().cast();
-        program.format_size = format.len();
+        let mut program = lend_program(format, code);
         let mut args = Padded::<PJRT_Client_Compile_Args>::new();
         args.client = self.raw();
         args.program = program.as_mut_ptr();

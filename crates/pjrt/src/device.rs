@@ -36,6 +36,9 @@ pub struct DeviceMemoryStats {
     pub bytes_in_use: i64,
     pub peak_bytes_in_use: Option<i64>,
     pub bytes_limit: Option<i64>,
+    /// What its pool has taken of the device so far.
+    pub pool_bytes: Option<i64>,
+    pub largest_free_block_bytes: Option<i64>,
 }
 
 impl Device {
@@ -168,6 +171,10 @@ impl Device {
                 .peak_bytes_in_use_is_set
                 .then_some(args.peak_bytes_in_use),
             bytes_limit: args.bytes_limit_is_set.then_some(args.bytes_limit),
+            pool_bytes: args.pool_bytes_is_set.then_some(args.pool_bytes),
+            largest_free_block_bytes: args
+                .largest_free_block_bytes_is_set
+                .then_some(args.largest_free_block_bytes),
         })
     }
 }

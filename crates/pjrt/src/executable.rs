@@ -10,10 +10,11 @@ use crate::{Buffer, Client, Device, Error, Event, ExecuteContext, Value};
 
 /// A compiled program as a thing to ask about.
 pub struct Executable {
-    client: Client,
+    api: Api,
     raw: NonNull<PJRT_Executable>,
-    /// The vendors' are parts of it: the CPU plugin's is gone with it.
-    _loaded: Arc<Loaded>,
+    /// The vendors' are parts of it: the CPU plugin's is gone with it. One that was compiled for a
+    /// topology stands by itself.
+    _loaded: Option<Arc<Loaded>>,
 }
 
 // SAFETY: PJRT executables may be used by any thread.
@@ -91,13 +92,8 @@ impl LoadedExecutable {
                 &mut args
             )?;
         }
-        let raw = NonNull::new(args.executable)
-            .ok_or_else(|| Error::internal("the vendor's plugin returned a null executable"))?;
-        Ok(Executable {
-            client: self.0.client.clone(),
-            raw,
-            _loaded: Arc::clone(&self.0),
-        })
+        // SAFETY: as above, and it is a part of this one.
+        unsafe { Executable::new(self.0.client.api(), args.executable, Some(&self.0)) }
     }
 
     /// Launches, and returns the outputs and the event of the launch's end.
@@ -159,16 +155,39 @@ impl Drop for Loaded {
 }
 
 impl Executable {
-    pub(crate) fn client(&self) -> &Client {
-        &self.client
+    /// # Safety
+    /// `raw` is an executable of this plugin that the caller owns, or null; it is a part of `loaded`
+    /// or stands by itself.
+    unsafe fn new(
+        api: Api,
+        raw: *mut PJRT_Executable,
+        loaded: Option<&Arc<Loaded>>,
+    ) -> Result<Executable, Error> {
+        let raw = NonNull::new(raw)
+            .ok_or_else(|| Error::internal("the vendor's plugin returned a null executable"))?;
+        Ok(Executable {
+            api,
+            raw,
+            _loaded: loaded.cloned(),
+        })
+    }
+
+    /// # Safety
+    /// `raw` is an executable that this plugin compiled for a topology and the caller owns, or null.
+    pub(crate) unsafe fn by_itself(
+        api: Api,
+        raw: *mut PJRT_Executable,
+    ) -> Result<Executable, Error> {
+        // SAFETY: the caller's promise.
+        unsafe { Executable::new(api, raw, None) }
     }
 
     pub(crate) fn raw(&self) -> *mut PJRT_Executable {
         self.raw.as_ptr()
     }
 
-    fn api(&self) -> Api {
-        self.client.api()
+    pub(crate) fn api(&self) -> Api {
+        self.api
     }
 
     pub fn name(&self) -> Result<String, Error> {

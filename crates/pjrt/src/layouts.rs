@@ -115,7 +115,7 @@ impl Client {
 
 impl Executable {
     pub fn output_layout_texts(&self) -> Result<Vec<String>, Error> {
-        let layouts = Layouts::of(self.client().api())?;
+        let layouts = Layouts::of(self.api())?;
         let mut args = Padded::<PJRT_Layouts_PJRT_Executable_GetOutputLayouts_Args>::new();
         args.executable = self.raw();
         // SAFETY: a live executable, which owns the layouts and their list.

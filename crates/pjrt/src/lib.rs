@@ -26,6 +26,7 @@ mod ffi;
 mod layouts;
 mod library;
 mod plugin;
+mod topology;
 mod value;
 
 pub use buffer::{Buffer, HostLayout};
@@ -37,4 +38,5 @@ pub use executable::{Executable, Launch, LoadedExecutable, MemoryStats, Program}
 pub use ffi::{Call, ExecuteContext, Ffi, FfiBuffer, UserType, handle};
 pub use library::Library;
 pub use plugin::Plugin;
+pub use topology::Topology;
 pub use value::Value;

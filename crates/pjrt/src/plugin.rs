@@ -11,7 +11,7 @@ use crate::api::{Api, Padded};
 use crate::library::Library;
 use crate::sys::*;
 use crate::value::copy_named;
-use crate::{Client, Error, Value};
+use crate::{Client, Error, Topology, Value};
 
 #[derive(Clone)]
 pub struct Plugin {
@@ -95,6 +95,28 @@ impl Plugin {
             call!(self.api, PJRT_Plugin_Attributes, &mut args)?;
             Ok(copy_named(args.attributes, args.num_attributes))
         }
+    }
+
+    /// Whether it is the plugin of a GPU, CUDA's or ROCm's: only these have a list of custom calls of
+    /// their own. No client is needed to know.
+    pub fn is_of_a_gpu(&self) -> bool {
+        self.api
+            .extension(PJRT_Extension_Type_Gpu_Custom_Call)
+            .is_some()
+    }
+
+    /// Describes devices that need not be there, to compile for them.
+    pub fn create_topology(
+        &self,
+        name: &str,
+        options: &[(String, Value)],
+    ) -> Result<Topology, Error> {
+        Topology::create(self.api, name, options)
+    }
+
+    /// The topology that [`Topology::serialize`] gave, perhaps in another process.
+    pub fn deserialize_topology(&self, serialized: &[u8]) -> Result<Topology, Error> {
+        Topology::deserialize(self.api, serialized)
     }
 
     pub fn create_client(&self, options: &[(String, Value)]) -> Result<Client, Error> {

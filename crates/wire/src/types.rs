@@ -32,6 +32,9 @@ wire_struct! {
         api_version: (i32, i32),
         /// The topology as the vendor serializes it, if it can: JAX hashes it into cache keys.
         serialized_topology: Option<Vec<u8>> = limits::FRAME_BYTES,
+        /// Attributes of the topology. On GPUs `target_config` is among them: all that a compiler
+        /// must know of the device, its driver and its libraries.
+        topology_attributes: Vec<(String, Value)> = limits::ATTRIBUTES,
     }
 
     Memory {

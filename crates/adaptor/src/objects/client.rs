@@ -68,6 +68,7 @@ impl Client {
                     )
                     .into_bytes()
                 }),
+                &description.topology_attributes,
             ),
             platform_name: description.platform_name,
             platform_version,

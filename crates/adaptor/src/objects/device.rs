@@ -175,7 +175,7 @@ impl Device {
 }
 
 /// Attributes of a device that XLA's client bears: it aborts the process at any other type.
-fn bearable(attributes: &[(String, Value)]) -> Vec<(String, Value)> {
+pub(crate) fn bearable(attributes: &[(String, Value)]) -> Vec<(String, Value)> {
     let known = |value: &Value| matches!(value, Value::Text(_) | Value::Int(_) | Value::Ints(_));
     let attributes = attributes.iter().filter(|(_, value)| known(value));
     attributes.cloned().collect()

@@ -5,13 +5,14 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use salus_pjrt::sys;
+use salus_wire::Value;
 
 use crate::c_api::c_args::{Handle, entry, field};
 use crate::c_api::error::{Result, precondition, unimplemented};
 use crate::c_api::named_values::Attributes;
 use crate::c_api::owned_bytes::{Serialized, deleter};
 use crate::objects::client::Client;
-use crate::objects::device::DeviceDescription;
+use crate::objects::device::{DeviceDescription, bearable};
 
 pub(crate) struct Topology {
     /// The client that owns it.
@@ -26,12 +27,16 @@ impl Handle for Topology {
 }
 
 impl Topology {
-    pub(crate) fn new(client: Weak<Client>, serialized: Vec<u8>) -> Self {
+    pub(crate) fn new(
+        client: Weak<Client>,
+        serialized: Vec<u8>,
+        attributes: &[(String, Value)],
+    ) -> Self {
         Self {
             client,
             serialized,
             descriptions: OnceLock::new(),
-            attributes: Attributes::new(Vec::new()),
+            attributes: Attributes::new(bearable(attributes)),
         }
     }
 

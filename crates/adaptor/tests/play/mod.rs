@@ -146,6 +146,7 @@ pub fn description(on_host: bool) -> Description {
         plugin_path: String::new(),
         api_version: (0, 81),
         serialized_topology: Some(b"topology".to_vec()),
+        topology_attributes: vec![("target_config".into(), Value::Text("sm 9.0".into()))],
     }
 }
 

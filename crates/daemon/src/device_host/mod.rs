@@ -30,7 +30,7 @@ use salus_wire::{Error, Failed, Up};
 use crate::board;
 use crate::config::HostSettings;
 use crate::open_device::{Opened, open};
-use crate::sandbox::Process;
+use crate::sandbox::{Process, Strength};
 use clocked_engine::ClockedEngine;
 use errors::resource_exhausted;
 use programs::cache::{Disk, Platform};
@@ -215,11 +215,15 @@ fn end_at_a_panic() {
 
 fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor) -> ExitCode {
     let description = device.description().clone();
-    let compilers = Arc::new(Compilers::new(
+    let mut compilers = Compilers::new(
         supervisor.clone(),
         settings.compilers_max(),
         std::time::Duration::from_secs(settings.limits.compile_seconds.into()),
-    ));
+    );
+    if Strength::of(&settings.device.name) == Strength::Light {
+        compilers = compilers.without_the_device(description.clone());
+    }
+    let compilers = Arc::new(compilers);
     let host = match Host::new(device, settings, supervisor, &compilers) {
         Ok(host) => host,
         Err(error) => {

@@ -1,16 +1,31 @@
-//! Compiles with the vendor's compiler, and vets what it made.
+//! Compiles with the vendor's compiler, with or without a client of it, and vets what it made.
 
 use salus_formats::vet::{self, Verdict};
+use salus_pjrt::{Client, Executable, Program, Topology};
 
-use super::{PjrtDevice, signature};
+use super::signature;
 use crate::failure::{UNIMPLEMENTED, error, optional, vendor};
-use crate::{Compiled, Error, Signature, Source};
+use crate::{Compiled, Description, Error, Signature, Source};
 
-impl PjrtDevice {
-    pub(super) fn compile_vetted(&self, source: &Source<'_>) -> Result<Compiled, Error> {
+/// Who compiles: a client that has the device, or a description of such a device.
+pub(super) enum With<'a> {
+    Client(&'a Client),
+    Topology(&'a Topology),
+}
+
+/// Compiles for the device that is described.
+pub(super) struct Compilation<'a> {
+    pub(super) with: With<'a>,
+    pub(super) description: &'a Description,
+}
+
+impl Compilation<'_> {
+    pub(super) fn run(&self, source: &Source<'_>) -> Result<Compiled, Error> {
         let (executable, program) = self.compile_unjudged(source)?;
         let (executable, program) = match vet::judge(&program.format, &program.code)? {
             Verdict::Run => (executable, program),
+            // What makes it dangerous is how a CPU sorts: others compare in a fixed order.
+            Verdict::SortsUnstably if !self.description.on_host => (executable, program),
             Verdict::SortsUnstably => self.compile_stable(source, &executable, program)?,
         };
         let serialized = optional(executable.serialize())?.ok_or_else(|| {
@@ -25,19 +40,23 @@ impl PjrtDevice {
         })?;
         Ok(Compiled {
             executable: serialized,
-            signature: signature::of(&executable, program, &self.description)?,
+            signature: signature::of(&executable, program, self.description)?,
         })
     }
 
-    fn compile_unjudged(
-        &self,
-        source: &Source<'_>,
-    ) -> Result<(salus_pjrt::Executable, salus_pjrt::Program), Error> {
-        let loaded = self
-            .client
-            .compile(source.format, source.code, source.options)
-            .map_err(vendor)?;
-        let executable = loaded.executable().map_err(vendor)?;
+    fn compile_unjudged(&self, source: &Source<'_>) -> Result<(Executable, Program), Error> {
+        let Source {
+            format,
+            code,
+            options,
+        } = *source;
+        let executable = match self.with {
+            With::Client(client) => client
+                .compile(format, code, options)
+                .and_then(|loaded| loaded.executable()),
+            With::Topology(topology) => topology.compile(format, code, options),
+        };
+        let executable = executable.map_err(vendor)?;
         let program = signature::optimized_program(&executable)?;
         Ok((executable, program))
     }
@@ -46,9 +65,9 @@ impl PjrtDevice {
     fn compile_stable(
         &self,
         source: &Source<'_>,
-        unstable: &salus_pjrt::Executable,
-        program: salus_pjrt::Program,
-    ) -> Result<(salus_pjrt::Executable, salus_pjrt::Program), Error> {
+        unstable: &Executable,
+        program: Program,
+    ) -> Result<(Executable, Program), Error> {
         let refused = |why: &str| {
             error(
                 UNIMPLEMENTED,
@@ -68,8 +87,8 @@ impl PjrtDevice {
             return Err(refused("the vendor has made it unstable again"));
         }
         // The job knows the program by what it was before.
-        let before = signature::of(unstable, program, &self.description)?;
-        let after = signature::of(&stable, optimized.clone(), &self.description)?;
+        let before = signature::of(unstable, program, self.description)?;
+        let after = signature::of(&stable, optimized.clone(), self.description)?;
         let boundary = |one: &Signature| {
             let outputs: Vec<_> = one
                 .outputs

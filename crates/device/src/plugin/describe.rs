@@ -5,7 +5,8 @@ use salus_pjrt::{Client, Device, Plugin};
 use crate::failure::{INTERNAL, error, optional, values, vendor};
 use crate::{Description, Error, Memory, machine};
 
-/// Describes the device whose lanes are `lanes`, virtual devices of one client.
+/// Describes the device whose lanes are `lanes`, virtual devices of one client. Without a capacity it is
+/// a part of the machine's memory.
 pub(crate) fn describe(
     plugin: &Plugin,
     client: &Client,
@@ -23,6 +24,10 @@ pub(crate) fn describe(
     let default = device.default_memory().map_err(vendor)?;
     let memories = device.memories().map_err(vendor)?;
     let default_memory = memories.iter().position(|memory| *memory == default);
+    let topology = optional(client.topology())?;
+    let attributes = topology
+        .as_ref()
+        .map(|topology| optional(topology.attributes()));
     Ok(Description {
         on_host,
         platform_name,
@@ -38,10 +43,17 @@ pub(crate) fn describe(
             .ok_or_else(|| error(INTERNAL, "the default memory is none of the device's"))?
             as u32,
         lanes: lanes.len() as u32,
-        capacity_bytes: capacity(device, capacity_bytes)?,
+        capacity_bytes: match capacity_bytes {
+            Some(bytes) => bytes,
+            None => of_the_machine()?,
+        },
         plugin_path: plugin.path().display().to_string(),
         api_version: plugin.api_version(),
-        serialized_topology: optional(client.serialized_topology())?,
+        topology_attributes: values(attributes.transpose()?.flatten().unwrap_or_default()),
+        serialized_topology: match topology {
+            Some(topology) => optional(topology.serialize())?,
+            None => None,
+        },
     })
 }
 
@@ -55,17 +67,8 @@ fn memory(memory: &salus_pjrt::Memory) -> Result<Memory, Error> {
     })
 }
 
-/// What the operator says, else what the plugin says, else a part of what the machine has left: the
-/// CPU plugin says nothing.
-fn capacity(device: &Device, configured: Option<u64>) -> Result<u64, Error> {
-    if let Some(bytes) = configured {
-        return Ok(bytes);
-    }
-    let stats = optional(device.memory_stats())?;
-    let limit = stats.and_then(|stats| stats.bytes_limit);
-    if let Some(bytes) = limit.and_then(|bytes| u64::try_from(bytes).ok()) {
-        return Ok(bytes);
-    }
+/// A part of what the machine has left, for a device in its memory: the CPU plugin says nothing.
+fn of_the_machine() -> Result<u64, Error> {
     let available = machine::available_bytes().ok_or_else(|| {
         error(
             INTERNAL,

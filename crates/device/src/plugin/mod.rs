@@ -16,10 +16,13 @@ mod compile;
 mod describe;
 mod handler;
 mod open;
+mod pool;
+mod preload;
 mod read;
 mod register;
 mod signature;
 mod sites;
+mod target_compiler;
 pub(crate) mod targets;
 mod upload;
 
@@ -29,8 +32,11 @@ use std::sync::{Arc, OnceLock};
 
 use salus_pjrt::{Buffer, Client, Launch, LoadedExecutable};
 
-pub use open::PjrtConfig;
+use compile::{Compilation, With};
+pub use open::{PjrtConfig, Purpose};
+pub use preload::preload;
 use sites::{CallingProgram, Home, Sites};
+pub use target_compiler::TargetCompiler;
 use upload::Transfers;
 
 use crate::element::is_token;
@@ -111,7 +117,11 @@ impl Device for PjrtDevice {
     }
 
     fn compile(&self, source: &Source<'_>) -> Result<Compiled, Error> {
-        self.compile_vetted(source)
+        let compilation = Compilation {
+            with: With::Client(&self.client),
+            description: &self.description,
+        };
+        compilation.run(source)
     }
 
     fn load(&self, compiled: &Compiled) -> Result<PjrtProgram, Error> {

@@ -1,4 +1,4 @@
-//! Opens a vendor's plugin, and a client of it with the lanes that are wanted.
+//! Opens a vendor's plugin, and a client of it with the lanes and the memory that are wanted.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicI32;
@@ -7,7 +7,7 @@ use salus_pjrt::{Client, Plugin};
 
 use super::sites::Sites;
 use super::upload::Transfers;
-use super::{PjrtDevice, describe, handler};
+use super::{PjrtDevice, describe, handler, pool};
 use crate::failure::{NOT_FOUND, error, vendor, vendor_values};
 use crate::{Error, Value, linalg};
 
@@ -17,20 +17,43 @@ pub struct PjrtConfig {
     pub plugin: PathBuf,
     /// Options for the vendor's client, by the vendor's names.
     pub options: Vec<(String, Value)>,
-    /// Overrides what the plugin or the machine says.
+    /// Overrides what the machine says of a device in its memory; elsewhere the most that is taken.
     pub capacity_bytes: Option<u64>,
     /// The number wanted; only the CPU plugin has more than one.
     pub lanes: u32,
     /// LAPACK's library, for linear algebra on the CPU plugin.
     pub lapack: Option<PathBuf>,
+    pub purpose: Purpose,
 }
 
-type Options = Vec<(String, salus_pjrt::Value)>;
+impl Default for PjrtConfig {
+    fn default() -> Self {
+        Self {
+            plugin: PathBuf::new(),
+            options: Vec::new(),
+            capacity_bytes: None,
+            lanes: 1,
+            lapack: None,
+            purpose: Purpose::Run,
+        }
+    }
+}
+
+/// What a client is for. It decides how much a client takes of a device that has memory of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// It has the arrays: its memory is taken when it is opened, so that nobody else can have it.
+    Run,
+    /// It tries things out: no more than it needs, and little of that.
+    Try,
+}
+
+pub(super) type Options = Vec<(String, salus_pjrt::Value)>;
 
 /// The option by which the CPU plugin takes its number of virtual devices.
 const CPU_LANES: &str = "cpu_device_count";
 
-fn open_plugin(path: &Path) -> Result<Plugin, Error> {
+pub(super) fn open_plugin(path: &Path) -> Result<Plugin, Error> {
     if !path.is_file() {
         return Err(error(
             NOT_FOUND,
@@ -56,20 +79,26 @@ impl PjrtDevice {
             registered?;
         }
         let mut lanes = client.addressable_devices().map_err(vendor)?;
-        if client.platform_name().map_err(vendor)? != "cpu" {
+        let on_host = client.platform_name().map_err(vendor)? == "cpu";
+        if !on_host {
             // Devices of other plugins are devices, not lanes: the first is ours.
             lanes.truncate(1);
         } else if let Some(ffi) = client.ffi() {
             linalg::register(ffi, config.lapack.as_deref());
         }
-        let description = describe::describe(&plugin, &client, &lanes, config.capacity_bytes)?;
+        let transfers = Transfers::new(client.clone(), on_host);
+        let capacity_bytes = match lanes.first() {
+            Some(device) if !on_host => Some(pool::take(device, &transfers, config, &options)?),
+            _ => config.capacity_bytes,
+        };
+        let description = describe::describe(&plugin, &client, &lanes, capacity_bytes)?;
         let mut memories = Vec::new();
         for lane in &lanes {
             memories.extend(lane.memories().map_err(vendor)?);
         }
         Ok(PjrtDevice {
-            transfers: Transfers::new(client.clone(), description.on_host),
-            sites: Sites::new(plugin, options),
+            transfers,
+            sites: Sites::new(plugin, pool::beside(options)),
             client,
             lanes,
             memories,
@@ -79,48 +108,44 @@ impl PjrtDevice {
     }
 }
 
-/// Opens a client with `config.lanes` virtual devices if it is the CPU plugin's.
+/// Opens a client with `config.lanes` virtual devices if it is the CPU plugin's, and with a pool of the
+/// right size if it is a GPU's.
 fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<(Client, Options), Error> {
-    let create = |lanes: Option<u32>| {
-        let mut options = vendor_values(&config.options);
-        if let Some(lanes) = lanes {
-            // `config.lanes` is the only source of the number of lanes.
-            options.retain(|(name, _)| name != CPU_LANES);
-            options.push((
-                CPU_LANES.to_owned(),
-                salus_pjrt::Value::Int(i64::from(lanes)),
-            ));
-        }
-        let client = plugin.create_client(&options).map_err(|vendor| {
-            let (path, (major, minor)) = (plugin.path().display(), plugin.api_version());
-            error(
-                salus_wire::ErrorCode::from_number(vendor.code),
-                format!(
-                    "the plugin {path} (PJRT API {major}.{minor}) cannot open its device: {}",
-                    vendor.message
-                ),
-            )
-            .hint(
-                "is the device there, and visible to this user? `salus doctor` shows what the plugin \
-                 says",
-            )
-        })?;
-        Ok((client, options))
-    };
-    let lanes = config.lanes.max(1);
-    // Which platform it is, only a client can say, and other plugins refuse the option. The file's
-    // name is a guess that saves opening twice.
-    let name = config
-        .plugin
-        .file_name()
-        .map(|name| name.to_string_lossy().into_owned());
-    let looks_like_cpu = name.is_some_and(|name| name.contains("cpu"));
-    let (client, options) = create(looks_like_cpu.then_some(lanes))?;
-    let devices = client.addressable_devices().map_err(vendor)?.len();
-    let is_cpu = client.platform_name().map_err(vendor)? == "cpu";
-    if is_cpu && devices != lanes as usize && !looks_like_cpu {
+    let options = vendor_values(&config.options);
+    if plugin.is_of_a_gpu() {
+        return pool::open(plugin, config, options);
+    }
+    let mut with_lanes = options.clone();
+    // `config.lanes` is the only source of the number of lanes.
+    with_lanes.retain(|(name, _)| name != CPU_LANES);
+    let lanes = i64::from(config.lanes.max(1));
+    with_lanes.push((CPU_LANES.to_owned(), salus_pjrt::Value::Int(lanes)));
+    // Only a client can say which platform it is. Most are the CPU's; others refuse an option that
+    // they do not know before they look for a device.
+    if let Ok(client) = create_client(plugin, &with_lanes) {
+        return Ok((client, with_lanes));
+    }
+    let client = create_client(plugin, &options)?;
+    if pool::PLATFORMS.contains(&&*client.platform_name().map_err(vendor)?) {
         drop(client);
-        return create(Some(lanes));
+        return pool::open(plugin, config, options);
     }
     Ok((client, options))
+}
+
+pub(super) fn create_client(plugin: &Plugin, options: &Options) -> Result<Client, Error> {
+    plugin.create_client(options).map_err(|vendor| {
+        let (path, (major, minor)) = (plugin.path().display(), plugin.api_version());
+        error(
+            salus_wire::ErrorCode::from_number(vendor.code),
+            format!(
+                "the plugin {path} (PJRT API {major}.{minor}) cannot open its device: {}",
+                vendor.message
+            ),
+        )
+        .hint(
+            "is the device there, and visible to this user? `salus doctor` shows what the plugin \
+             says",
+        )
+    })
 }

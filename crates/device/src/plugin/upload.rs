@@ -120,6 +120,18 @@ impl Transfers {
         PjrtArray::new(buffer, Arc::new(shape.clone()))
     }
 
+    /// Has the device allocate something, and waits for it.
+    pub(crate) fn touch(&self, memory: &Memory) -> Result<(), Error> {
+        let shape = Shape {
+            element_type: salus_pjrt::sys::PJRT_Buffer_Type_U8,
+            dims: vec![1],
+            minor_to_major: None,
+        };
+        let array = self.copy_now(HostBytes::of_slice(&mut [0]), &shape, None, memory)?;
+        let ready = array.buffer.ready_event().and_then(|ready| ready.wait());
+        ready.map_err(vendor)
+    }
+
     /// A token in another memory. The CPU plugin aborts the process when it is to copy one, and takes
     /// an array of no booleans for one.
     pub(crate) fn another_token(&self, memory: &Memory) -> Result<PjrtArray, Error> {

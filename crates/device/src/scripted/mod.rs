@@ -94,6 +94,7 @@ impl ScriptedDevice {
                 plugin_path: "scripted".to_owned(),
                 api_version: (0, 0),
                 serialized_topology: None,
+                topology_attributes: Vec::new(),
             },
             lanes: (0..lanes).map(|_| Lane::open(config.clock)).collect(),
             used: Arc::default(),

@@ -10,7 +10,8 @@ use std::time::Duration;
 use salus_channel::Part;
 use salus_device::{
     Clock, Compiled, Device, Done, Error, HeapMemory, HostMemory, PjrtConfig, PjrtDevice,
-    Placement, ReadForm, ScriptedConfig, ScriptedDevice, Shape, Source, Value, discover, element,
+    Placement, Purpose, ReadForm, ScriptedConfig, ScriptedDevice, Shape, Source, Value, discover,
+    element,
 };
 use salus_formats::options;
 
@@ -156,6 +157,8 @@ pub(crate) fn open(plugin: PathBuf, options: Vec<(String, Value)>, lanes: u32) -
         capacity_bytes: None,
         lanes,
         lapack: Some(lapack()),
+        // Tests run side by side: none takes a whole device.
+        purpose: Purpose::Try,
     })
     .expect("the plugin opens")
 }

@@ -49,6 +49,31 @@ pub fn rebuild(untrusted: &[u8], required: &[(&str, bool)]) -> Result<Vec<u8>, E
     Ok(options.write())
 }
 
+/// The value of an option that the service sets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Override<'a> {
+    Flag(bool),
+    Text(&'a str),
+}
+
+/// Rebuilt options with more of the service's own, which replace what is there.
+pub fn with_overrides(rebuilt: &[u8], overrides: &[(&str, Override<'_>)]) -> Vec<u8> {
+    let mut more = Writer::default();
+    for (name, value) in overrides {
+        let value = match value {
+            Override::Flag(value) => flag(*value),
+            Override::Text(text) => {
+                let mut message = Writer::default();
+                message.field(1, Wire::Bytes(text.as_bytes()));
+                message.finish()
+            }
+        };
+        more.field(7, Wire::Bytes(&entry(name, &value)));
+    }
+    // Of two entries of a map with the same key, the later counts.
+    [rebuilt, &more.finish()].concat()
+}
+
 impl From<Malformed> for Error {
     fn from(_: Malformed) -> Error {
         invalid("the compile options are no CompileOptionsProto")
@@ -117,10 +142,7 @@ impl CompileOptions {
         // compile_portable_executable: which lane runs it is decided at each launch.
         options.field(4, Wire::Varint(1));
         for (name, value) in &self.overrides {
-            let mut entry = Writer::default();
-            entry.field(1, Wire::Bytes(name.as_bytes()));
-            entry.field(2, Wire::Bytes(value));
-            options.field(7, Wire::Bytes(&entry.finish()));
+            options.field(7, Wire::Bytes(&entry(name, value)));
         }
         if self.matrix_unit_precision != 0 {
             options.field(10, Wire::Varint(self.matrix_unit_precision));
@@ -316,6 +338,14 @@ fn read_override(entry: &[u8]) -> Result<Option<(String, Vec<u8>)>, Error> {
         canonical.field(number, value);
     }
     Ok(Some((name.to_owned(), canonical.finish())))
+}
+
+/// An entry of `env_option_overrides`.
+fn entry(name: &str, value: &[u8]) -> Vec<u8> {
+    let mut entry = Writer::default();
+    entry.field(1, Wire::Bytes(name.as_bytes()));
+    entry.field(2, Wire::Bytes(value));
+    entry.finish()
 }
 
 /// A canonical `OptionOverrideProto` of a flag.

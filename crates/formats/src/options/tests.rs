@@ -255,6 +255,39 @@ fn what_a_part_of_the_options_becomes_is_well_formed() {
 }
 
 #[test]
+fn the_service_adds_options_that_count_more() {
+    let before = rebuild(&with_override(
+        "xla_gpu_enable_cub_radix_sort",
+        (2, Wire::Varint(1)),
+    ));
+    let before = before.expect("harmless");
+    let after = with_overrides(
+        &before,
+        &[
+            ("xla_gpu_enable_cub_radix_sort", Override::Flag(false)),
+            (
+                "xla_gpu_per_fusion_autotune_cache_dir",
+                Override::Text("/c"),
+            ),
+        ],
+    );
+    assert!(after.starts_with(&before));
+    let entry = |name: &str, value| {
+        let set = with_override(name, value);
+        by_number(&set)[&7].bytes().expect("a message").to_vec()
+    };
+    let added: Vec<_> = fields(&after[before.len()..])
+        .map(|field| field.expect("well formed"))
+        .collect();
+    let sort = entry("xla_gpu_enable_cub_radix_sort", (2, Wire::Varint(0)));
+    let cache = entry(
+        "xla_gpu_per_fusion_autotune_cache_dir",
+        (1, Wire::Bytes(b"/c")),
+    );
+    assert_eq!(added, [(7, Wire::Bytes(&sort)), (7, Wire::Bytes(&cache))]);
+}
+
+#[test]
 fn a_job_cannot_undo_what_a_plugin_requires() {
     const REQUIRED: &[(&str, bool)] = &[("xla_cpu_use_xnnpack", false)];
     let by_override = |value| with_override("xla_cpu_use_xnnpack", (2, Wire::Varint(value)));

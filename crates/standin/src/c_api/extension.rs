@@ -17,6 +17,10 @@ struct Chain {
     _zeros: [u64; 64],
     ffi: PJRT_FFI_Extension,
     _more_zeros: [u64; 64],
+    /// Only GPUs' plugins have it (API), by which one is known before there is a client. There is
+    /// nothing in it but its head.
+    custom_calls: PJRT_Extension_Base,
+    _yet_more_zeros: [u64; 64],
 }
 
 /// The first of the chain. It is made once and stays.
@@ -36,13 +40,19 @@ pub(crate) fn chain() -> *mut PJRT_Extension_Base {
             _zeros: [0; 64],
             ffi,
             _more_zeros: [0; 64],
+            custom_calls: PJRT_Extension_Base {
+                struct_size: size_of::<PJRT_Extension_Base>(),
+                r#type: PJRT_Extension_Type_Gpu_Custom_Call,
+                next: std::ptr::null_mut(),
+            },
+            _yet_more_zeros: [0; 64],
         }));
         chain.layouts.base.struct_size = size_of::<PJRT_Layouts_Extension>();
         chain.layouts.base.next = (&raw mut chain.ffi).cast();
         chain.layouts.PJRT_Layouts_PJRT_Buffer_MemoryLayout = Some(layout_of_buffer);
         chain.layouts.PJRT_Layouts_PJRT_Topology_GetDefaultLayout = Some(layout_of_topology);
         chain.ffi.base.struct_size = size_of::<PJRT_FFI_Extension>();
-        chain.ffi.base.next = std::ptr::null_mut();
+        chain.ffi.base.next = &raw mut chain.custom_calls;
         chain.ffi.register_handler = Some(register_handler);
         (&raw mut chain.layouts).expose_provenance()
     });

@@ -38,7 +38,7 @@ wire_enum! {
 
 wire_enum! {
     /// From the device host to a compiler.
-    ToCompiler { 1 = CompileRequest }
+    ToCompiler { 1 = CompileRequest, 2 = Target }
 }
 
 wire_enum! {
@@ -106,6 +106,10 @@ wire_struct! {
 
     /// A session ended, whatever ended it; the supervisor counts those that are open.
     SessionClosed { session: u64 }
+
+    /// The device to compile for, before the first request. Not sent on a device that every compiler
+    /// opens for itself.
+    Target { description: Description }
 
     /// The source is in the memfd that comes with this frame.
     CompileRequest {

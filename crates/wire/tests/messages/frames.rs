@@ -7,8 +7,8 @@ use salus_wire::{
     CompilerEnded, CompilerJoined, CompilerWanted, Completed, CopyArray, DropArrays, DropProgram,
     Failed, Form, FromCallbacks, FromCompiler, FromHost, FromService, Hello, Launch, OperationId,
     Profiled, ProgramId, ReadArray, ReadDone, Refused, Released, Report, Reported, Request,
-    RequestId, Segment, SegmentGone, SegmentId, ToCallbacks, ToCompiler, ToHost, ToService, Traced,
-    Up, Upload, Usage, Welcome,
+    RequestId, Segment, SegmentGone, SegmentId, Target, ToCallbacks, ToCompiler, ToHost, ToService,
+    Traced, Up, Upload, Usage, Welcome,
 };
 
 use crate::check::check;
@@ -236,6 +236,9 @@ fn messages_inside_the_service() {
         bytes: 100,
     });
     check::<FromHost>(CompilerWanted { count: 1 });
+    check::<ToCompiler>(Target {
+        description: description(),
+    });
     check::<ToCompiler>(CompileRequest {
         format: "mlir".into(),
         code_bytes: 10,

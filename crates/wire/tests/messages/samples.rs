@@ -59,6 +59,7 @@ pub(crate) fn description() -> Description {
         plugin_path: "plugin.so".into(),
         api_version: (0, 81),
         serialized_topology: Some(vec![1, 2, 3]),
+        topology_attributes: vec![("target_config".into(), Value::Text("a".into()))],
     }
 }
 

@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use salus_device::{Device, PjrtConfig, PjrtDevice};
+use salus_device::{Device, PjrtConfig, PjrtDevice, Purpose};
 use serde_json::{Value, json};
 
 use crate::{Outcome, output};
@@ -47,10 +47,9 @@ pub(crate) fn probe(arguments: &Arguments) -> Outcome {
             answer["pjrt_api"] = json!(format!("{major}.{minor}"));
             let config = PjrtConfig {
                 plugin: path.clone(),
-                options: Vec::new(),
-                capacity_bytes: None,
-                lanes: 1,
-                lapack: None,
+                // The service that has the device, or starts later, must find its memory free.
+                purpose: Purpose::Try,
+                ..PjrtConfig::default()
             };
             match PjrtDevice::open(&config) {
                 Ok(device) => describe(&device, &mut answer),
@@ -88,8 +87,6 @@ fn ask_about(library: &Path, options: &[&str]) -> Value {
         .arg(library)
         .args(options)
         .env("TF_CPP_MIN_LOG_LEVEL", "3")
-        // GPU plugins take most of the device's memory at once unless told not to.
-        .env("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -191,7 +191,9 @@ fn asked(fixture: &Fixture, compiler: u64) -> (String, UnixStream) {
             None => assert!(inbox.fill(&theirs, true).expect("a request in time") > 0),
         }
     };
-    let ToCompiler::CompileRequest(request) = received.message;
+    let ToCompiler::CompileRequest(request) = received.message else {
+        panic!("a compiler of the scripted device is told of none");
+    };
     let source = received.descriptor.expect("a source");
     let source = open_blob(source, request.code_bytes).expect("a source");
     (String::from_utf8(source).expect("text"), theirs)

@@ -17,13 +17,18 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::config::HostSettings;
+use crate::sandbox::Strength;
 
 /// Set for the first compiler of a service, which speaks for all where all would say the same.
 pub(crate) use salus_wire::env::CHILD_FIRST as FIRST;
 /// Where a child finds its settings.
 pub(crate) use salus_wire::env::CHILD_SETTINGS as SETTINGS;
-/// The vendors' libraries write to standard error for their developers; errors come as errors.
-const QUIET: (&str, &str) = ("TF_CPP_MIN_LOG_LEVEL", "3");
+/// The vendors' libraries write to standard error for their developers; errors come as errors. On
+/// accelerators the causes are there alone: which library is missing, how large the pool came out, who
+/// held the memory.
+const LOG_LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
+const ERRORS_OF_NONE: &str = "3";
+const WARNINGS: &str = "1";
 
 /// The CPU plugin takes an iteration's scratch from the heap and gives it back afterwards: with
 /// small pages, a quarter of a large step is spent on faulting it in again. The thresholds are those
@@ -104,8 +109,12 @@ impl Launcher {
         if role == (Role::Compiler { first: true }) {
             command.env(FIRST, "1");
         }
-        if std::env::var_os(QUIET.0).is_none() {
-            command.env(QUIET.0, QUIET.1);
+        if std::env::var_os(LOG_LEVEL).is_none() {
+            let level = match Strength::of(&settings.device.name) {
+                Strength::Full => ERRORS_OF_NONE,
+                Strength::Light => WARNINGS,
+            };
+            command.env(LOG_LEVEL, level);
         }
         if role == Role::DeviceHost {
             if let Some(threads) = lapack_threads(|name| std::env::var(name).ok()) {

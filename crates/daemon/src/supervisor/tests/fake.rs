@@ -225,5 +225,6 @@ fn description() -> Description {
         plugin_path: String::new(),
         api_version: (0, 81),
         serialized_topology: None,
+        topology_attributes: Vec::new(),
     }
 }

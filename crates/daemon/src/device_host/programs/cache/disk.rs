@@ -236,6 +236,7 @@ mod tests {
             plugin_path: String::new(),
             api_version: (0, 81),
             serialized_topology: None,
+            topology_attributes: Vec::new(),
         };
         Key::of(&Platform::of(&description), "mlir", &[n], b"")
     }

@@ -1,11 +1,11 @@
-//! The cache's key: two programs are the same if source (wherever it was written), options, plugin
-//! and kind of device are equal.
+//! The cache's key: two programs are the same if source (wherever it was written), options, plugin,
+//! kind of device and, where the plugin says so, versions of its driver and libraries are equal.
 
 use std::fmt;
 use std::path::Path;
 
 use salus_formats::mlir;
-use salus_wire::Description;
+use salus_wire::{Description, Wire};
 use sha2::{Digest, Sha256};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,11 +26,16 @@ impl Platform {
             .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
             .map_or(0, |since| since.as_nanos());
         let (major, minor) = description.api_version;
-        let text = format!(
+        let mut text = format!(
             "{}\0{}\0{}\0{major}.{minor}\0{size}\0{changed}",
             description.platform_name, description.platform_version, description.kind
-        );
-        Self(text.into_bytes())
+        )
+        .into_bytes();
+        // On GPUs the target config, with numbers of the device and versions of what runs on it.
+        let mut attributes = description.topology_attributes.clone();
+        attributes.sort_by(|one, other| one.0.cmp(&other.0));
+        attributes.put(&mut text);
+        Self(text)
     }
 }
 

@@ -16,8 +16,11 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use salus_channel::{lock, wait_timeout};
-use salus_wire::{CompilerUnwanted, CompilerWanted, Error, ErrorCode, StoredProgram};
+use salus_channel::{lock, send_all, wait_timeout};
+use salus_wire::{
+    CompilerUnwanted, CompilerWanted, Description, Error, ErrorCode, StoredProgram, Target,
+    ToCompiler,
+};
 
 pub(crate) use cancel::Cancel;
 
@@ -38,6 +41,8 @@ pub(crate) struct Compilers {
     end_wait: Duration,
     /// How long a compilation may take.
     compile_limit: Duration,
+    /// What compilers are told of the device, unless they open it themselves.
+    target: Option<ToCompiler>,
     pool: Mutex<Pool>,
     changed: Condvar,
 }
@@ -76,9 +81,16 @@ impl Compilers {
             start_wait: START_WAIT,
             end_wait: END_WAIT,
             compile_limit,
+            target: None,
             pool: Mutex::default(),
             changed: Condvar::new(),
         }
+    }
+
+    /// Compilers are told what the device is like, which they do not open.
+    pub(crate) fn without_the_device(mut self, description: Description) -> Self {
+        self.target = Some(Target { description }.into());
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
@@ -99,6 +111,11 @@ impl Compilers {
 
     /// A compiler was started.
     pub(crate) fn joined(&self, id: u64, socket: UnixStream) {
+        // What it is told fits into an empty socket. If it is gone, the first use of it finds out.
+        let _ = self
+            .target
+            .as_ref()
+            .map(|target| send_all(&socket, target, None));
         let mut pool = self.lock();
         pool.wanted = pool.wanted.saturating_sub(1);
         pool.idle.push(Connection { id, socket });
