@@ -14,7 +14,7 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export SALUS_TEST_SITE_PACKAGES = $(shell echo $(CURDIR)/$(VENV)/lib/python3*/site-packages)
 export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
 
-.PHONY: all build attacker venv venv-old wheel lint deny test-rust test-e2e test attack fuzz jax-suite test-cuda demo bench clean
+.PHONY: all build attacker standin venv venv-old wheel lint deny test-rust test-e2e test-standin test attack fuzz jax-suite test-cuda demo bench clean
 
 all: build
 
@@ -24,6 +24,10 @@ build:
 # Hostile clients, for development: not in the wheel.
 attacker:
 	cargo build --release --locked -p salus-attack
+
+# A plugin that behaves like CUDA's, over the CPU plugin, for tests: not in the wheel.
+standin:
+	cargo build --release --locked -p salus-standin
 
 # Python with pinned versions: the newest JAX we support, and one about a year older.
 venv: $(STAMP)
@@ -61,8 +65,16 @@ deny:
 test-rust: $(STAMP)
 	cargo test --workspace --locked
 
-test-e2e: wheel attacker venv-old
+test-e2e: wheel attacker standin venv-old
 	$(VENV)/bin/python -m pytest -q --durations 10 tests/e2e
+	$(VENV)/bin/python -m pytest -q --device standin $(STANDIN_SHORT)
+
+# The suites that a GPU would see, on the stand-in for CUDA; `make test` has the short ones.
+STANDIN_SUITES = $(addprefix tests/e2e/test_,scripts.py memory.py isolation.py policies.py kill.py)
+STANDIN_SHORT = $(addprefix tests/e2e/test_,scripts.py memory.py isolation.py kill.py) \
+  -k "donation or memories or do_not_fit_together or while_arrays_are_paged or host_is_replaced"
+test-standin: wheel standin
+	$(VENV)/bin/python -m pytest -q --durations 10 --device standin $(STANDIN_SUITES)
 
 test: lint test-rust test-e2e
 

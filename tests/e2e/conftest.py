@@ -10,6 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import standin  # noqa: E402
+
 from harness import (  # noqa: E402
     SCRIPTS,
     Daemon,
@@ -24,8 +26,31 @@ from harness import (  # noqa: E402
 )
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        choices=["cpu", "standin"],
+        default="cpu",
+        help="what services serve where a test names no device; `standin` stands for CUDA",
+    )
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "on_cpu(why): shows what only a CPU device has")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--device") == "cpu":
+        return
+    for item in items:
+        mark = item.get_closest_marker("on_cpu")
+        if mark:
+            item.add_marker(pytest.mark.skip(reason=f"only on a CPU device: {mark.args[0]}"))
+
+
 def pytest_sessionstart(session):
-    missing = [p for p in (salus_binary(), salus_library(), vendor_plugin()) if not p.exists()]
+    needed = [salus_binary(), salus_library(), vendor_plugin(), standin.library()]
+    missing = [path for path in needed if not path.exists()]
     if missing:
         names = ", ".join(f"`{path}`" for path in missing)
         pytest.exit(f"missing: {names}\nhint: `make test` builds the wheel and installs it", 2)
@@ -57,13 +82,26 @@ def shared_sandbox():
     yield from _new_sandbox()
 
 
+def _served(sandbox: Sandbox, device: str, options: dict) -> dict:
+    """The options of a daemon that serves what `--device` of pytest says."""
+    if device == "cpu" or "device" in options:
+        return options
+    env = standin.environment(sandbox) | (options.get("env") or {})
+    return {**options, "device": str(standin.library()), "env": env}
+
+
+@pytest.fixture(scope="session")
+def tested_device(request) -> str:
+    return request.config.getoption("--device")
+
+
 @pytest.fixture
-def make_daemon(salus_bin, sandbox):
+def make_daemon(salus_bin, sandbox, tested_device):
     """`make_daemon(config=…, device=…)` starts a daemon of this test's own."""
     daemons = []
 
     def make(**options) -> Daemon:
-        daemons.append(Daemon(sandbox, salus_bin, **options))
+        daemons.append(Daemon(sandbox, salus_bin, **_served(sandbox, tested_device, options)))
         return daemons[-1].start()
 
     yield make
@@ -76,10 +114,28 @@ def daemon(make_daemon) -> Daemon:
     return make_daemon()
 
 
+@pytest.fixture
+def make_standin(make_daemon, sandbox):
+    """`make_standin(memory="1GiB")` starts a daemon on a stand-in with these traits, `options` and
+    `config` as `make_daemon` takes them, and gives its state file, too."""
+
+    def make(options=(), config=None, **keys) -> tuple[Daemon, standin.State]:
+        daemon = make_daemon(
+            device=str(standin.library()),
+            env=standin.environment(sandbox, **keys),
+            options=options,
+            config=config,
+        )
+        return daemon, standin.state_of(sandbox)
+
+    return make
+
+
 @pytest.fixture(scope="session")
-def shared_daemon(salus_bin, shared_sandbox):
+def shared_daemon(salus_bin, shared_sandbox, tested_device):
     """One daemon for all scripts that only compute: a service has many jobs one after another."""
-    daemon = Daemon(shared_sandbox, salus_bin).start()
+    options = _served(shared_sandbox, tested_device, {})
+    daemon = Daemon(shared_sandbox, salus_bin, **options).start()
     yield daemon
     daemon.stop()
 
