@@ -20,7 +20,9 @@ MIB = 1 << 20
 
 
 def say(check, ok, found):
-    print(json.dumps({"check": check, "ok": bool(ok), "found": found}), flush=True)
+    """`ok` is None where it is known not to be there yet."""
+    ok = None if ok is None else bool(ok)
+    print(json.dumps({"check": check, "ok": ok, "found": found}), flush=True)
 
 
 def attempt(check, body):
@@ -109,8 +111,14 @@ def linalg():
 def callback():
     shape = jax.ShapeDtypeStruct((4,), np.float32)
     twice = jax.jit(lambda x: jax.pure_callback(lambda v: np.asarray(v) * 2, shape, x) + 1)
-    value = np.asarray(twice(np.arange(4, dtype=np.float32)))
-    say("callback", np.array_equal(value, [1, 3, 5, 7]), "jax.pure_callback returned its values")
+    try:
+        value = np.asarray(twice(np.arange(4, dtype=np.float32)))
+    except Exception as error:
+        if jax.devices()[0].platform == "cpu" or "Python callback" not in str(error):
+            raise
+        return say("callback", None, "Python callbacks work on the CPU device only so far")
+    ok = np.array_equal(value, [1, 3, 5, 7])
+    return say("callback", ok, "jax.pure_callback returned its values")
 
 
 def error():

@@ -217,9 +217,10 @@ fn finding(line: Value) -> Finding {
     let text = |key: &str| line[key].as_str().unwrap_or_default().to_owned();
     let (what, found) = (text("check"), text("found"));
     output::note(&format!("{what}: {}", found.lines().next().unwrap_or("")));
-    match line["ok"] == true {
-        true => Finding::good(what, found),
-        false => Finding::failed(what, found),
+    match line["ok"].as_bool() {
+        Some(true) => Finding::good(what, found),
+        Some(false) => Finding::failed(what, found),
+        None => Finding::absent(what, found),
     }
 }
 
