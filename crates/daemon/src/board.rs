@@ -10,6 +10,8 @@
 //! Not here: what follows from it (`supervisor/blame.rs`).
 #![expect(unsafe_code, reason = "atomics in shared memory")]
 
+mod accusation;
+
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -18,11 +20,12 @@ use std::{io, slice};
 
 use salus_channel::{Mapping, Segment, lock};
 
+pub(crate) use accusation::Accusation;
+
 /// More launches than can be under way: two in each lane, those that call back, and loads.
 const PLACES: usize = 256;
 /// A program's name, as far as it fits.
 const NAME_WORDS: usize = 8;
-const NAME_BYTES: usize = NAME_WORDS * 8;
 
 /// Not in a lane: it runs beside all others.
 pub(crate) const BESIDE: u64 = u64::MAX;
@@ -35,6 +38,7 @@ struct Page {
     killed_by: AtomicU64,
     /// Not 0: the thread in which a signal of its own ended it.
     died_in: AtomicU64,
+    accusation: accusation::Place,
     places: [Place; PLACES],
 }
 
@@ -150,16 +154,10 @@ impl Board {
 
 impl Place {
     fn read(&self) -> Running {
-        let bytes: Vec<u8> = self
-            .name
-            .iter()
-            .flat_map(|word| word.load(Relaxed).to_le_bytes())
-            .take_while(|byte| *byte != 0)
-            .collect();
         Running {
             session: self.session.load(Relaxed),
             program: self.program.load(Relaxed),
-            name: String::from_utf8_lossy(&bytes).into_owned(),
+            name: text(&self.name),
         }
     }
 }
@@ -242,14 +240,7 @@ impl Writer {
             place.session.store(session, Relaxed);
             place.program.store(program, Relaxed);
             place.call.store(0, Relaxed);
-            let cut = &name.as_bytes()[..name.floor_char_boundary(NAME_BYTES)];
-            for (at, word) in place.name.iter().enumerate() {
-                let mut bytes = [0; 8];
-                let part = cut.get(at * 8..).unwrap_or_default();
-                let part = &part[..part.len().min(8)];
-                bytes[..part.len()].copy_from_slice(part);
-                word.store(u64::from_le_bytes(bytes), Relaxed);
-            }
+            put_text(&place.name, name);
             place.order.store(order, Release);
         }
         Taken {
@@ -269,6 +260,24 @@ impl Drop for Taken {
         let mut free = lock(&shared.free);
         free.places.push(place);
     }
+}
+
+/// Writes a text, as far as it fits.
+fn put_text(words: &[AtomicU64], text: &str) {
+    let cut = &text.as_bytes()[..text.floor_char_boundary(words.len() * 8)];
+    for (at, word) in words.iter().enumerate() {
+        let mut bytes = [0; 8];
+        let part = cut.get(at * 8..).unwrap_or_default();
+        let part = &part[..part.len().min(8)];
+        bytes[..part.len()].copy_from_slice(part);
+        word.store(u64::from_le_bytes(bytes), Relaxed);
+    }
+}
+
+fn text(words: &[AtomicU64]) -> String {
+    let bytes = words.iter().map(|word| word.load(Relaxed).to_le_bytes());
+    let bytes: Vec<u8> = bytes.flatten().take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

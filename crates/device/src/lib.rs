@@ -30,7 +30,8 @@ pub use plugin::{
 };
 pub use salus_formats::element::{self, host_bytes, is_sub_byte, is_taken_for};
 pub use scripted::{
-    Clock, Registered, ScriptedArray, ScriptedConfig, ScriptedDevice, ScriptedProgram,
+    Clock, LaunchCalls, Pieces, Registered, ScriptedArray, ScriptedConfig, ScriptedDevice,
+    ScriptedProgram,
 };
 pub use types::*;
 

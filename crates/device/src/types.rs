@@ -21,11 +21,17 @@ pub struct Compiled {
 }
 
 /// What a device's allocator reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryUse {
     pub bytes: u64,
     /// The largest value of `bytes` so far.
     pub peak_bytes: u64,
+    /// The largest value that `bytes` can have.
+    pub limit_bytes: Option<u64>,
+    /// What the allocator has taken of the device so far, in use or not.
+    pub pool_bytes: Option<u64>,
+    /// The largest array that fits into what the allocator has taken and nobody uses.
+    pub largest_free_block: Option<u64>,
 }
 
 /// How a read lays the bytes out.

@@ -50,7 +50,13 @@ pub(crate) fn policy(arguments: &Arguments) -> Outcome {
     };
     let now = answered.json["device"]["policy"].as_str();
     if let (Some(Change::Set { .. }), Some(now)) = (&arguments.change, now) {
-        output::say(&format!("jobs are served by `{now}` from now on"));
+        let co_runs = Policy::named(now).is_some_and(Policy::co_runs);
+        let alone = co_runs && answered.json["device"]["lanes"] == 1;
+        let but = match alone {
+            true => "; this device has one lane, so nothing runs side by side",
+            false => "",
+        };
+        output::say(&format!("jobs are served by `{now}` from now on{but}"));
         return Ok(ExitCode::SUCCESS);
     }
     let policies = Policy::ALL.map(|policy| (policy.name(), policy.what()));

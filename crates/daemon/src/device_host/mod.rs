@@ -21,14 +21,16 @@ mod tests;
 use std::num::NonZeroU64;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use salus_channel::lock;
 use salus_device::Device;
-use salus_engine::{Engine, SessionId};
-use salus_wire::{Error, Failed, Up};
+use salus_engine::{Engine, Policy, SessionId};
+use salus_wire::{Error, ErrorCode, Failed, Up};
 
 use crate::board;
 use crate::config::HostSettings;
+use crate::log;
 use crate::open_device::{Opened, open};
 use crate::sandbox::{Process, Strength};
 use clocked_engine::ClockedEngine;
@@ -56,6 +58,12 @@ pub(crate) struct Host<D: Device> {
     callback_limit: std::time::Duration,
     /// Threads for launches that call back.
     launch_threads: session::callbacks::LaunchThreads,
+    /// Which lanes a launch is being handed to.
+    launch_calls: session::operations::launch::LaunchCalls,
+    /// Whether the device still works.
+    health: observe::health::Health,
+    /// Lines in the log that launches of jobs cause.
+    notices: Mutex<log::Quota>,
     overdue: observe::overdue::Limits,
     /// Where the supervisor sees what ran if this process dies.
     board: OnceLock<board::Writer>,
@@ -64,6 +72,9 @@ pub(crate) struct Host<D: Device> {
 
 /// One part in this many of the host's memory for pages may stay mapped while no page is in it.
 const PAGES_KEPT_DIVISOR: u64 = 4;
+
+/// Lines a minute about what launches of jobs do to the device: jobs must not fill a disk.
+const NOTICES_LOGGED: u32 = 60;
 
 impl<D: Device> Host<D> {
     /// Starts everything but the sessions.
@@ -107,6 +118,9 @@ impl<D: Device> Host<D> {
             session_bytes_max: settings.limits.memory_per_session.and_then(NonZeroU64::new),
             callback_limit: std::time::Duration::from_secs(settings.limits.callback_seconds.into()),
             launch_threads: session::callbacks::LaunchThreads::default(),
+            launch_calls: session::operations::launch::LaunchCalls::new(&description),
+            health: observe::health::Health::default(),
+            notices: Mutex::new(log::Quota::of(NOTICES_LOGGED)),
             overdue: observe::overdue::Limits {
                 first: seconds(settings.limits.first_iteration_seconds),
                 most: settings.limits.iteration_seconds.map(seconds),
@@ -154,6 +168,11 @@ impl<D: Device> Host<D> {
             ledger.resident_bytes() + ledger.scratch_bytes()
         });
         self.audit.drift_bytes(&*self.device, known)
+    }
+
+    /// Logs a warning that a job can cause as often as it likes.
+    pub(crate) fn notice(&self, text: impl std::fmt::Display) {
+        lock(&self.notices).warn(std::time::Instant::now(), text);
     }
 
     /// Learns from the device how much memory a program that just ended really took.
@@ -213,8 +232,40 @@ fn end_at_a_panic() {
     }));
 }
 
+/// The lanes that were asked for are there. Fewer would change what the service does without a word.
+fn check_lanes(settings: &HostSettings, has: u32) -> Result<(), Error> {
+    let asked = settings.device.lanes.unwrap_or(1);
+    if asked <= has {
+        return Ok(());
+    }
+    let name = &settings.device.name;
+    let lanes = if has == 1 { "lane" } else { "lanes" };
+    let message = format!("`{name}` has {has} {lanes}, and {asked} are asked for");
+    Err(
+        Error::new(ErrorCode::InvalidArgument, message).hint(format!(
+            "`--lanes {has}`, or `lanes = {has}` in [device] of salus.toml; only the CPU device has more than \
+             one lane"
+        )),
+    )
+}
+
+/// Says that a policy which runs iterations side by side has no lanes for it.
+fn warn_of_one_lane(policy: Policy, lanes: u32) {
+    if policy.co_runs() && lanes == 1 {
+        log::warn(format_args!(
+            "`{}` runs programs side by side in lanes, and this device has one lane",
+            policy.name()
+        ));
+    }
+}
+
 fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor) -> ExitCode {
     let description = device.description().clone();
+    if let Err(error) = check_lanes(settings, description.lanes) {
+        supervisor.send(Failed { error });
+        return ExitCode::FAILURE;
+    }
+    warn_of_one_lane(settings.scheduling.policy, description.lanes);
     let mut compilers = Compilers::new(
         supervisor.clone(),
         settings.compilers_max(),
@@ -224,7 +275,13 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         compilers = compilers.without_the_device(description.clone());
     }
     let compilers = Arc::new(compilers);
-    let host = match Host::new(device, settings, supervisor, &compilers) {
+    let host = Host::new(device, settings, supervisor, &compilers);
+    let host = host.and_then(|host| {
+        let watched = observe::health::start(&host, observe::health::end_process);
+        watched.map_err(|e| resource_exhausted(format!("no thread can be started: {e}")))?;
+        Ok(host)
+    });
+    let host = match host {
         Ok(host) => host,
         Err(error) => {
             supervisor.send(Failed { error });

@@ -16,7 +16,7 @@ use salus_wire::{
 use crate::board;
 use crate::device_host::programs::compiler_pool::Compilers;
 use crate::device_host::session::job_settings;
-use crate::device_host::{BOARD, Host, observe, session};
+use crate::device_host::{BOARD, Host, observe, session, warn_of_one_lane};
 use crate::log;
 
 /// The connection to the supervisor, for what is sent to it.
@@ -79,7 +79,10 @@ fn handle<D: Device>(host: &Arc<Host<D>>, compilers: &Compilers, received: Recei
         }
         (ToHost::ChangePolicy(ordered), _) => {
             match Policy::named(&ordered.policy) {
-                Some(policy) => host.engine.tell(Event::PolicyChanged { policy }),
+                Some(policy) => {
+                    warn_of_one_lane(policy, host.device.description().lanes);
+                    host.engine.tell(Event::PolicyChanged { policy });
+                }
                 None => log::error(format_args!(
                     "the policy stays as it is: expected the name of one, found `{}`",
                     ordered.policy

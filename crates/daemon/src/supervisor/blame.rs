@@ -5,6 +5,9 @@
 //! a program that ran alone, or was suspected before, is convicted, and refused by its key from then
 //! on, also by the services after this one. A process that was killed from outside convicts nobody.
 //!
+//! A program after which the device failed (`device_host/observe/health.rs`) is convicted when it happens
+//! again, also if it ran alone: devices fail by themselves, too.
+//!
 //! Promise: only programs that were running are suspected. The list is bounded.
 
 use std::collections::BTreeMap;
@@ -107,6 +110,23 @@ impl Blame {
             judged.push((suspect, convicted));
         }
         judged
+    }
+
+    /// The device host has ended because the device failed after this program. Returns whether it is
+    /// convicted now.
+    pub(super) fn judge_by_device(
+        &mut self,
+        how: &str,
+        suspect: &Running,
+        sessions: &Sessions,
+    ) -> bool {
+        let count = self.suspected.entry(suspect.program).or_default();
+        *count += 1;
+        let convicted = *count > 1;
+        if convicted {
+            self.convict(suspect, how, sessions);
+        }
+        convicted
     }
 
     fn convict(&mut self, program: &Running, how: &str, sessions: &Sessions) {
@@ -248,6 +268,16 @@ mod tests {
         assert_eq!(blame.convicted, []);
         assert_eq!(judge(&mut blame, abort, &[2, 3]), [(2, true), (3, false)]);
         assert_eq!(judge(&mut blame, abort, &[]), []);
+    }
+
+    #[test]
+    fn after_a_failure_of_the_device_it_takes_two_times_also_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut blame = Blame::open(dir.path());
+        let mut judge = |how| blame.judge_by_device(how, &ran(5), &Sessions::new());
+        assert!(!judge("the device failed"));
+        assert!(judge("the device failed"));
+        assert_eq!(blame.convicted[0].program, 5);
     }
 
     #[test]

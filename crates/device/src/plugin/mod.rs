@@ -269,12 +269,15 @@ impl Device for PjrtDevice {
     fn memory_use(&self) -> Option<MemoryUse> {
         let stats = self.lanes.first()?.memory_stats().ok()?;
         let bytes = u64::try_from(stats.bytes_in_use).ok()?;
-        let peak = stats
-            .peak_bytes_in_use
-            .and_then(|peak| u64::try_from(peak).ok());
+        let told = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
+        // Allocators that do not know it say 0.
+        let block = told(stats.largest_free_block_bytes).filter(|block| *block > 0);
         Some(MemoryUse {
             bytes,
-            peak_bytes: peak.unwrap_or(bytes),
+            peak_bytes: told(stats.peak_bytes_in_use).unwrap_or(bytes),
+            limit_bytes: told(stats.bytes_limit).filter(|limit| *limit > 0),
+            pool_bytes: told(stats.pool_bytes).filter(|pool| *pool > 0),
+            largest_free_block: block,
         })
     }
 

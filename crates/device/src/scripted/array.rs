@@ -34,18 +34,20 @@ impl Drop for ScriptedArray {
 }
 
 impl ScriptedArray {
+    /// `charge` is `None` for an array that there was no memory for.
     pub(super) fn new(
         cell: Arc<Cell>,
         shape: Shape,
         placement: Placement,
-        charge: Charge,
+        bytes: u64,
+        charge: Option<Charge>,
     ) -> ScriptedArray {
         ScriptedArray {
             cell,
             shape,
             placement,
-            bytes: charge.bytes,
-            charge: Mutex::new(Some(charge)),
+            bytes,
+            charge: Mutex::new(charge),
             given: AtomicBool::new(false),
             donated_to: Mutex::default(),
         }

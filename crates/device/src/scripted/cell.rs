@@ -149,7 +149,7 @@ pub(super) fn deleted() -> Error {
 /// Bytes of the device's memory that something holds; given back when it is dropped.
 pub(super) struct Charge {
     used: Arc<AtomicU64>,
-    pub(super) bytes: u64,
+    bytes: u64,
 }
 
 impl Charge {

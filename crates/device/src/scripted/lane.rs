@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::accelerator::Accelerator;
 use super::cell::{Cell, Charge, Storage};
 use super::script::{Fail, Script};
 use crate::failure::{INTERNAL, error};
@@ -29,8 +30,11 @@ pub(super) struct Run {
     pub(super) done: Done,
     /// Set when the run ended: dropping a donated array waits for it.
     pub(super) ended: Arc<Ended>,
-    /// Given back when the run ended.
-    pub(super) scratch: Charge,
+    /// Given back when the run ended; `None` if it was when the run was enqueued.
+    pub(super) scratch: Option<Charge>,
+    /// Set if it was enqueued without the memory that it needs.
+    pub(super) fails: Option<Error>,
+    pub(super) accelerator: Arc<Accelerator>,
     pub(super) enqueued: Duration,
 }
 
@@ -194,7 +198,11 @@ impl Shared {
 impl Run {
     /// Fills the outputs, or poisons them; then wakes all that wait for them, and the launch last.
     fn end(self, inputs: Result<(), Error>) {
+        let well = self.accelerator.check();
+        let enqueued = self.fails.clone().map_or(Ok(()), Err);
+        let inputs = well.and(enqueued).and(inputs);
         let result = inputs.and_then(|()| match self.script.fail {
+            Fail::Sticky => Err(self.accelerator.stick(&self.script.name)),
             Fail::Async => Err(error(
                 INTERNAL,
                 format!("`{}` failed while it ran, as scripted", self.script.name),

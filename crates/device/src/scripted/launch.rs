@@ -5,13 +5,15 @@ use std::sync::atomic::Ordering;
 
 use salus_channel::lock;
 
-use super::cell::{Cell, deleted};
+use super::cell::{Cell, Charge, deleted};
 use super::lane::{Ended, Run};
 use super::script::{Fail, Script};
 use super::{ScriptedArray, ScriptedDevice, ScriptedProgram};
 use crate::element::host_bytes;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, UNIMPLEMENTED, error};
 use crate::{Done, Error, Placement};
+
+type Allocated = (Charge, Vec<Option<Charge>>);
 
 impl ScriptedDevice {
     pub(super) fn start(
@@ -28,17 +30,22 @@ impl ScriptedDevice {
             .get(lane as usize)
             .ok_or_else(|| error(INVALID_ARGUMENT, format!("there is no lane {lane}")))?;
         let donated = self.check_launch(script, lane, arguments, keep)?;
-        let scratch = self.charge(script.scratch_bytes + script.hidden_bytes)?;
-        let mut charges = Vec::new();
-        for ((shape, alias), memory) in script.outputs.iter().zip(script.output_memories()) {
-            let in_place = alias.is_some_and(|alias| donated[alias as usize]);
-            let bytes = host_bytes(shape)? as u64;
-            charges.push(if in_place {
+        let enqueues = !self.description.on_host;
+        let mut fails = None;
+        let allocated = match self.allocate(script, &donated) {
+            // It is enqueued all the same, and says so when it ends.
+            Err(failure) if enqueues => {
+                fails = Some(failure);
                 None
-            } else {
-                Some(self.charge_in(memory, bytes)?)
-            });
+            }
+            allocated => Some(allocated?),
+        };
+        let (mut scratch, charges) = allocated.unzip();
+        if enqueues {
+            self.accelerator.in_call();
+            scratch = None;
         }
+        let charges = charges.unwrap_or_else(|| script.outputs.iter().map(|_| None).collect());
         // Nothing fails from here on, so nothing that was donated has to be given back.
         let ended = Arc::<Ended>::default();
         for (argument, _) in arguments
@@ -52,13 +59,14 @@ impl ScriptedDevice {
         let mut outputs = Vec::new();
         let charges = charges.into_iter().zip(script.output_memories());
         for ((shape, alias), (charge, memory)) in script.outputs.iter().zip(charges) {
-            let inherited = || arguments[alias.unwrap_or(0) as usize].take_charge();
-            let charge = charge.or_else(inherited).ok_or_else(deleted)?;
+            let in_place = alias.filter(|&alias| donated[alias as usize]);
+            let inherited = || arguments[in_place? as usize].take_charge();
             outputs.push(ScriptedArray::new(
                 Cell::pending(),
                 shape.clone(),
                 Placement { lane, memory },
-                charge,
+                host_bytes(shape)? as u64,
+                charge.or_else(inherited),
             ));
         }
         queue.push(Run {
@@ -69,9 +77,24 @@ impl ScriptedDevice {
             done,
             ended,
             scratch,
+            fails,
+            accelerator: Arc::clone(&self.accelerator),
             enqueued: queue.now(),
         });
         Ok(outputs)
+    }
+
+    /// Memory for scratch, and for the outputs that take no argument's place.
+    fn allocate(&self, script: &Script, donated: &[bool]) -> Result<Allocated, Error> {
+        let scratch = self.charge(script.scratch_bytes + script.hidden_bytes)?;
+        let outputs = script.outputs.iter().zip(script.output_memories());
+        let outputs = outputs.map(|((shape, alias), memory)| {
+            let in_place = alias.is_some_and(|alias| donated[alias as usize]);
+            let bytes = host_bytes(shape)? as u64;
+            let charge = || self.charge_in(memory, bytes);
+            (!in_place).then(charge).transpose()
+        });
+        Ok((scratch, outputs.collect::<Result<_, _>>()?))
     }
 
     /// Which arguments are donated, if the launch is well formed and not scripted to fail.

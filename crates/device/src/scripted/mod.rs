@@ -7,10 +7,11 @@
 //!
 //! Like the real device, it refuses arrays of another lane, arrays that were donated and more
 //! bytes than it has, wraps aligned host memory instead of copying it, and blocks a thread that
-//! drops a donated array until the run has ended. With memory of its own it is like an accelerator:
-//! it copies what is uploaded, its memory `pinned_host` takes nothing of the device, an array there
-//! that is donated cannot be kept, and host memory may be registered with it.
+//! drops a donated array until the run has ended. With memory of its own it is like an accelerator
+//! ([`accelerator`]): it copies what is uploaded, its memory `pinned_host` takes nothing of the device,
+//! an array there that is donated cannot be kept, and host memory may be registered with it.
 
+mod accelerator;
 mod array;
 mod calls;
 mod cell;
@@ -25,6 +26,8 @@ use std::time::Duration;
 
 use salus_channel::{HOST_ALIGNMENT, lock};
 
+use accelerator::Accelerator;
+pub use accelerator::{LaunchCalls, Pieces};
 pub use array::ScriptedArray;
 use cell::{Cell, Charge, Storage, deleted};
 pub use lane::Clock;
@@ -58,6 +61,8 @@ pub struct ScriptedDevice {
     /// Bytes of arrays in host memory, where the device has its own.
     host_used: Arc<AtomicU64>,
     registered: Arc<Mutex<Registered>>,
+    /// What sets it apart from a CPU; unused where it is one.
+    accelerator: Arc<Accelerator>,
     /// What a callback returned last.
     returned: Mutex<Vec<Vec<u8>>>,
 }
@@ -101,6 +106,7 @@ impl ScriptedDevice {
             peak: AtomicU64::new(0),
             host_used: Arc::default(),
             registered: Arc::default(),
+            accelerator: Arc::default(),
             returned: Mutex::default(),
         }
     }
@@ -115,6 +121,21 @@ impl ScriptedDevice {
         for lane in &self.lanes {
             lane.advance(by);
         }
+    }
+
+    /// On an accelerator: whether calls of `launch` wait before they return.
+    pub fn hold_calls(&self, hold: bool) {
+        self.accelerator.hold_calls(hold);
+    }
+
+    /// On an accelerator.
+    pub fn launch_calls(&self) -> LaunchCalls {
+        self.accelerator.calls()
+    }
+
+    /// On an accelerator: divides its free memory.
+    pub fn break_up(&self, pieces: Pieces) {
+        self.accelerator.break_up(pieces);
     }
 
     /// Bytes that arrays and running programs hold.
@@ -140,6 +161,7 @@ impl ScriptedDevice {
     }
 
     fn charge(&self, bytes: u64) -> Result<Charge, Error> {
+        self.accelerator.check_piece(bytes, self.used_bytes())?;
         let charge = Charge::take(&self.used, bytes, self.description.capacity_bytes)?;
         self.peak.fetch_max(self.used_bytes(), Ordering::SeqCst);
         Ok(charge)
@@ -192,6 +214,7 @@ impl Device for ScriptedDevice {
                 format!("{} bytes for {shape:?}, which has {wanted}", given.len()),
             ));
         }
+        self.accelerator.check()?;
         let charge = self.charge_in(placement.memory, wanted as u64)?;
         let order = layout::of(shape);
         let aligned = given.is_aligned(HOST_ALIGNMENT);
@@ -213,7 +236,8 @@ impl Device for ScriptedDevice {
             Cell::ready(storage),
             shape.clone(),
             placement,
-            charge,
+            wanted as u64,
+            Some(charge),
         ))
     }
 
@@ -265,25 +289,27 @@ impl Device for ScriptedDevice {
             ReadForm::Raw => layout::of(&array.shape),
             ReadForm::Host { minor_to_major } => minor_to_major.clone(),
         };
-        let result = array.cell.with_bytes(|bytes| {
-            let to = HostBytes::of(&*target);
-            if to.len() != bytes.len() {
-                let (have, wanted) = (to.len(), bytes.len());
-                return Err(error(
-                    INVALID_ARGUMENT,
-                    format!("a target of {have} bytes for {wanted} bytes"),
-                ));
-            }
-            if bytes.is_empty() {
-                return Ok(());
-            }
-            let (shape, held) = (&array.shape, layout::of(&array.shape));
-            let mut permuted = vec![0; bytes.len()];
-            layout::permute(bytes.len(), shape, &held, &order, |from, to, len| {
-                permuted[to..to + len].copy_from_slice(&bytes[from..from + len]);
-            })?;
-            to.write(&permuted);
-            Ok(())
+        let result = self.accelerator.check().and_then(|()| {
+            array.cell.with_bytes(|bytes| {
+                let to = HostBytes::of(&*target);
+                if to.len() != bytes.len() {
+                    let (have, wanted) = (to.len(), bytes.len());
+                    return Err(error(
+                        INVALID_ARGUMENT,
+                        format!("a target of {have} bytes for {wanted} bytes"),
+                    ));
+                }
+                if bytes.is_empty() {
+                    return Ok(());
+                }
+                let (shape, held) = (&array.shape, layout::of(&array.shape));
+                let mut permuted = vec![0; bytes.len()];
+                layout::permute(bytes.len(), shape, &held, &order, |from, to, len| {
+                    permuted[to..to + len].copy_from_slice(&bytes[from..from + len]);
+                })?;
+                to.write(&permuted);
+                Ok(())
+            })
         });
         drop(target);
         done(result.and_then(|copied| copied));
@@ -294,9 +320,16 @@ impl Device for ScriptedDevice {
     }
 
     fn memory_use(&self) -> Option<MemoryUse> {
+        let (bytes, capacity) = (self.used_bytes(), self.description.capacity_bytes);
+        let free = capacity - bytes;
+        let piece = self.accelerator.largest_piece(bytes);
+        let block = || piece.map_or(free, |piece| piece.min(free));
         Some(MemoryUse {
-            bytes: self.used_bytes(),
+            bytes,
             peak_bytes: self.peak.load(Ordering::SeqCst),
+            limit_bytes: Some(capacity),
+            pool_bytes: Some(capacity),
+            largest_free_block: (!self.description.on_host).then(block),
         })
     }
 
@@ -321,8 +354,8 @@ impl Device for ScriptedDevice {
         }
         placement.number(&self.description)?;
         let charge = self.charge_in(placement.memory, array.bytes)?;
-        let shape = array.shape.clone();
-        let copy = ScriptedArray::new(Cell::pending(), shape, placement, charge);
+        let (shape, bytes) = (array.shape.clone(), array.bytes);
+        let copy = ScriptedArray::new(Cell::pending(), shape, placement, bytes, Some(charge));
         let (from, to) = (array.cell.clone(), copy.cell.clone());
         array.cell.on_ready(Box::new(move |ready| {
             let bytes = ready.and_then(|()| from.with_bytes(<[u8]>::to_vec));

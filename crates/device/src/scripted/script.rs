@@ -8,7 +8,7 @@
 //! `pinned_host`. `ms` is how long a run takes, `scratch` what
 //! it needs besides its arrays, `hidden` what it needs beyond what its compiler reports, `callbacks` how often it
 //! calls its job before it runs (one after the other, or with `together: 1` all at the same time), and
-//! `fail` is `compile`, `launch`, `async`, `crash` or `none`. All but `name` may be left out.
+//! `fail` is `compile`, `launch`, `async`, `sticky`, `crash` or `none`. All but `name` may be left out.
 
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ pub(super) enum Fail {
     Launch,
     /// While running: the launch succeeds, the outputs are poisoned.
     Async,
+    /// While running, and everything on the device from then on.
+    Sticky,
     /// While running, and the process with it.
     Crash,
 }
@@ -101,6 +103,7 @@ impl Script {
                         "compile" => Fail::Compile,
                         "launch" => Fail::Launch,
                         "async" => Fail::Async,
+                        "sticky" => Fail::Sticky,
                         "crash" => Fail::Crash,
                         _ => return Err(wrong(format!("fail `{value}`"))),
                     };

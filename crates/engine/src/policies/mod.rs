@@ -193,6 +193,11 @@ impl Policy {
         self.descriptor().what
     }
 
+    /// Whether it runs iterations side by side, in all lanes that the device has.
+    pub fn co_runs(self) -> bool {
+        self.arrangement().co_runs
+    }
+
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|policy| policy.name() == name)
     }

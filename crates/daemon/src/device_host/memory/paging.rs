@@ -188,7 +188,10 @@ impl<D: Device> SessionThread<D> {
         for (index, result) in results {
             match result {
                 Ok(page) => outgoing[index].page = Some(page),
-                Err(error) => log::warn(format_args!("an array cannot be paged out: {error}")),
+                Err(error) => {
+                    self.host.device_failed(self.shared.id, None, &error);
+                    log::warn(format_args!("an array cannot be paged out: {error}"));
+                }
             }
         }
         Ok(())

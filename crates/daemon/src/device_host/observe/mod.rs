@@ -1,6 +1,8 @@
-//! What can be seen of the device from outside: reports, traces, profiles, overdue launches, crashes.
+//! What can be seen of the device from outside: reports, traces, profiles, overdue launches, crashes,
+//! whether it still works.
 
 pub(crate) mod crash;
+pub(crate) mod health;
 pub(crate) mod overdue;
 pub(crate) mod profile;
 pub(crate) mod report;

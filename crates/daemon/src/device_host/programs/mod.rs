@@ -20,7 +20,7 @@ mod table;
 pub(crate) mod turns;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use salus_channel::{lock, wait};
@@ -259,6 +259,7 @@ impl<D: Device> Programs<D> {
             description,
             loaded_bytes,
             output_bytes,
+            short_of_memory: AtomicU32::new(0),
             learned_bytes: AtomicU64::new(0),
         })
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use salus_device::{Description, Device, Shape, Signature, host_bytes, is_host_memory};
 use salus_wire::Output;
@@ -23,17 +23,24 @@ pub(crate) struct Program<D: Device> {
     pub(crate) output_bytes: Vec<u64>,
     /// Scratch beyond what the compiler said, learned from the device.
     pub(super) learned_bytes: AtomicU64,
+    /// How many launches have to end well before it is trusted again not to run out of memory.
+    pub(super) short_of_memory: AtomicU32,
 }
+
+/// Long enough for the jobs that it shares the device with to have run, too.
+const CAREFUL_LAUNCHES: u32 = 64;
 
 impl<D: Device> Program<D> {
     /// What a run needs besides its arrays: what the compiler said and what was learned since.
     pub(crate) fn scratch_bytes(&self) -> u64 {
-        let temp = self
-            .signature
-            .memory
-            .as_ref()
-            .map_or(0, |memory| memory.temp_bytes);
-        u64::try_from(temp).unwrap_or(0) + self.learned_bytes.load(Relaxed)
+        self.said_scratch_bytes() + self.learned_bytes.load(Relaxed)
+    }
+
+    /// What the compiler said that a run needs besides its arrays.
+    pub(crate) fn said_scratch_bytes(&self) -> u64 {
+        let memory = self.signature.memory.as_ref();
+        let temp = memory.map_or(0, |memory| memory.temp_bytes);
+        u64::try_from(temp).unwrap_or(0)
     }
 
     /// The fewest bytes that the arrays of a run can have: its arguments, and outputs beside them.
@@ -67,6 +74,23 @@ impl<D: Device> Program<D> {
     /// A run took `more_bytes` more scratch than was known.
     pub(crate) fn learn(&self, more_bytes: u64) {
         self.learned_bytes.fetch_add(more_bytes, Relaxed);
+    }
+
+    /// Whether a launch of it found out on the device that memory was short, not long ago.
+    pub(crate) fn is_short_of_memory(&self) -> bool {
+        self.short_of_memory.load(Relaxed) > 0
+    }
+
+    pub(crate) fn was_short_of_memory(&self) {
+        self.short_of_memory.store(CAREFUL_LAUNCHES, Relaxed);
+    }
+
+    /// A launch has ended well.
+    pub(crate) fn had_memory(&self) {
+        if self.is_short_of_memory() {
+            let less = |left: u32| left.checked_sub(1);
+            let _ = self.short_of_memory.fetch_update(Relaxed, Relaxed, less);
+        }
     }
 
     pub(crate) fn signature_blob(&self) -> std::io::Result<(OwnedFd, u64)> {

@@ -29,6 +29,8 @@ impl<D: Device> SessionThread<D> {
         host.programs.withdraw(session.identity.uid, session.id);
         self.withdraw_request();
         self.window.clear();
+        // None is run again.
+        self.handle_failures();
         session.sleep_until_launches_ended();
         let held_bytes = resident_bytes(&session);
         drop(self);

@@ -118,6 +118,7 @@ impl<D: Device> SessionThread<D> {
                     request: read.request,
                     target: self.segments.range(read.target)?,
                     form: read.form,
+                    is_begun: false,
                 },
             },
             ToService::DropArrays(gone) => Operation::Drop(gone.arrays),

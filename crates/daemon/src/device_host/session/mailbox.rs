@@ -1,5 +1,5 @@
-//! What other threads leave for a session's thread: the engine's decisions, launches that ended,
-//! long reads.
+//! What other threads leave for a session's thread: the engine's decisions, launches that ended or
+//! failed, long reads.
 //!
 //! Promise: the thread takes everything with one lock, and looks for decisions between two
 //! operations without any.
@@ -10,27 +10,44 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, MutexGuard};
 
 use salus_channel::lock;
-use salus_device::{Device, Done};
+use salus_device::Device;
 use salus_engine::Decision;
-use salus_wire::OperationId;
+use salus_wire::{Error, OperationId};
 
 use crate::device_host::clocked_engine::Decided;
 use crate::device_host::session::operations::launch::CalledBack;
+use crate::device_host::session::operations::read::WaitingRead;
 
 pub(crate) struct Mailbox<D: Device> {
     contents: Mutex<Contents<D>>,
-    /// Set while `contents.mail` has decisions.
-    has_decisions: AtomicBool,
+    /// Set while `contents` has decisions or failures.
+    is_urgent: AtomicBool,
 }
 
 struct Contents<D: Device> {
     mail: Mail<D>,
     /// Launches started and not ended, each with the reads that wait for its end.
-    running: HashMap<OperationId, Vec<Done>>,
+    running: HashMap<OperationId, Vec<WaitingRead<D>>>,
     /// Launches started whose end has not yet been dealt with in full.
     unfinished: u32,
+    failed: Vec<Failure>,
     /// The thread has ended and takes nothing any more.
     closed: bool,
+}
+
+/// What the thread looks for between two operations.
+pub(crate) struct Urgent {
+    pub(crate) decided: Decided,
+    pub(crate) ended: Vec<OperationId>,
+    pub(crate) failed: Vec<Failure>,
+}
+
+/// A launch that was started and failed.
+pub(crate) struct Failure {
+    pub(crate) operation: OperationId,
+    pub(crate) error: Error,
+    /// The job and the engine know. If not, the session's thread decides whether it is retried.
+    pub(crate) is_told: bool,
 }
 
 pub(crate) type LongRead = Box<dyn FnOnce() + Send>;
@@ -62,11 +79,12 @@ impl<D: Device> Default for Mailbox<D> {
             mail: Mail::default(),
             running: HashMap::new(),
             unfinished: 0,
+            failed: Vec::new(),
             closed: false,
         };
         Self {
             contents: Mutex::new(contents),
-            has_decisions: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
         }
     }
 }
@@ -78,24 +96,32 @@ impl<D: Device> Mailbox<D> {
 
     pub(crate) fn take(&self) -> Mail<D> {
         let mut contents = self.lock();
-        self.has_decisions.store(false, Release);
         std::mem::take(&mut contents.mail)
     }
 
-    /// Takes the decisions alone. Costs one atomic load if there are none.
-    pub(crate) fn take_decided(&self) -> Decided {
-        if !self.has_decisions.load(Acquire) {
-            return Decided::default();
+    /// Takes the decisions and what they follow from. Costs one atomic load if there are none.
+    pub(crate) fn take_urgent(&self) -> Option<Urgent> {
+        if !self.is_urgent.load(Acquire) {
+            return None;
         }
         let mut contents = self.lock();
-        self.has_decisions.store(false, Release);
-        std::mem::take(&mut contents.mail.decided)
+        self.is_urgent.store(false, Release);
+        Some(Urgent {
+            decided: std::mem::take(&mut contents.mail.decided),
+            ended: std::mem::take(&mut contents.mail.ended),
+            failed: std::mem::take(&mut contents.failed),
+        })
+    }
+
+    pub(crate) fn add_failure(&self, failure: Failure) {
+        self.lock().failed.push(failure);
+        self.is_urgent.store(true, Release);
     }
 
     pub(crate) fn add_decision(&self, decision: Decision) {
         let mut contents = self.lock();
         contents.mail.decided.add(decision);
-        self.has_decisions.store(true, Release);
+        self.is_urgent.store(true, Release);
     }
 
     /// False if the session's thread has ended; then the read is dropped.
@@ -122,7 +148,11 @@ impl<D: Device> Mailbox<D> {
     }
 
     /// Has `read` called at the end of a launch. Gives it back if the launch has ended.
-    pub(crate) fn add_read_at_end(&self, operation: OperationId, read: Done) -> Result<(), Done> {
+    pub(crate) fn add_read_at_end(
+        &self,
+        operation: OperationId,
+        read: WaitingRead<D>,
+    ) -> Result<(), WaitingRead<D>> {
         match self.lock().running.get_mut(&operation) {
             Some(reads) => {
                 reads.push(read);
@@ -132,24 +162,24 @@ impl<D: Device> Mailbox<D> {
         }
     }
 
-    /// A launch ends: returns the reads that wait for it.
-    pub(crate) fn launch_ending(&self, operation: OperationId) -> Vec<Done> {
-        let reads = self.lock().running.remove(&operation);
-        reads.unwrap_or_default()
-    }
-
-    /// Job and engine know that the launch has ended.
-    pub(crate) fn launch_ended(&self, operation: OperationId) {
+    /// A launch ends: returns the reads that wait for it. The thread lets go of its arguments before it
+    /// acts on what the engine decides from now on, which may be to page them out.
+    pub(crate) fn launch_ending(&self, operation: OperationId) -> Vec<WaitingRead<D>> {
         let mut contents = self.lock();
         contents.mail.ended.push(operation);
-        contents.unfinished -= 1;
+        contents.running.remove(&operation).unwrap_or_default()
     }
 
-    /// A launch did not start after all.
-    pub(crate) fn launch_put_back(&self, operation: OperationId) {
+    /// Job and engine know that a launch has ended.
+    pub(crate) fn launch_ended(&self) {
+        self.lock().unfinished -= 1;
+    }
+
+    /// A launch did not start after all, or is to start again. Returns the reads that wait for it.
+    pub(crate) fn launch_put_back(&self, operation: OperationId) -> Vec<WaitingRead<D>> {
         let mut contents = self.lock();
-        contents.running.remove(&operation);
         contents.unfinished -= 1;
+        contents.running.remove(&operation).unwrap_or_default()
     }
 
     pub(crate) fn unfinished(&self) -> u32 {

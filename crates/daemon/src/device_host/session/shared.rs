@@ -14,15 +14,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use salus_channel::lock;
-use salus_device::{Device, Done};
+use salus_device::Device;
 use salus_engine::{Calling, Decision, Event, SessionId};
 use salus_wire::{Error, FromService, OperationId, Refused, Region, limits};
 
 use crate::device_host::Host;
 use crate::device_host::memory::arrays::{PagingTotals, Usage};
 use crate::device_host::session::callbacks::Channels;
-use crate::device_host::session::mailbox::{LongRead, Mailbox};
+use crate::device_host::session::mailbox::{Failure, LongRead, Mailbox};
 use crate::device_host::session::operations::launch::CalledBack;
+use crate::device_host::session::operations::read::WaitingRead;
 use crate::device_host::session::replies::{Replies, ThenDo};
 use crate::device_host::session::{Identity, timespec};
 
@@ -88,7 +89,7 @@ impl<D: Device> SharedSession<D> {
         }
     }
 
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
 
@@ -121,9 +122,16 @@ impl<D: Device> SharedSession<D> {
         Ok(())
     }
 
-    /// Sleeps until no launch runs any more.
+    /// Sleeps until no launch runs any more. None is retried.
     pub(super) fn sleep_until_launches_ended(&self) {
-        while self.mailbox.unfinished() > 0 {
+        loop {
+            let failed = self.mailbox.take_urgent().map(|urgent| urgent.failed);
+            for failure in failed.into_iter().flatten().filter(|one| !one.is_told) {
+                self.launch_ended(failure.operation, None, Err(failure.error));
+            }
+            if self.mailbox.unfinished() == 0 {
+                return;
+            }
             let mut polled = [PollFd::new(&self.wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut polled, None);
             let _ = rustix::io::read(&self.wake, &mut [0; 8]);
@@ -174,20 +182,45 @@ impl<D: Device> SharedSession<D> {
 
     /// Has `read` called at the end of a launch, after the job was told of it, so that one message
     /// says both. Gives it back if the launch has ended.
-    pub(crate) fn when_ended(&self, operation: OperationId, read: Done) -> Result<(), Done> {
+    pub(crate) fn when_ended(
+        &self,
+        operation: OperationId,
+        read: WaitingRead<D>,
+    ) -> Result<(), WaitingRead<D>> {
         self.mailbox.add_read_at_end(operation, read)
     }
 
+    /// A launch has failed, and perhaps may run again: its thread decides.
+    pub(crate) fn leave_failed(&self, operation: OperationId, error: Error) {
+        self.mailbox.add_failure(Failure {
+            operation,
+            error,
+            is_told: false,
+        });
+        self.wake();
+    }
+
     /// A launch has ended; called from the plugin's thread.
-    pub(super) fn launch_ended(
+    pub(crate) fn launch_ended(
         &self,
         operation: OperationId,
         calling: Option<Calling>,
         result: Result<(), Error>,
     ) {
-        let session = self.id;
+        if let Err(error) = &result {
+            // Before the job is told: what it asks of the outputs from then on fails alike.
+            self.mailbox.add_failure(Failure {
+                operation,
+                error: error.clone(),
+                is_told: true,
+            });
+        }
+        let (session, failed) = (self.id, result.is_err());
         let tell = || self.host.engine.tell(Event::Ran { session, calling });
         self.end_launch(operation, result, tell);
+        if failed {
+            self.wake();
+        }
     }
 
     /// Tells the job, the reads that wait for it, and the engine that a launch has ended.
@@ -200,11 +233,11 @@ impl<D: Device> SharedSession<D> {
         let reads = self.mailbox.launch_ending(operation);
         self.operation_ended(operation, result.clone());
         for read in reads {
-            read(result.clone());
+            read.go_on(result.clone());
         }
         tell_engine();
         // Last, because a session that ends waits for it before it leaves the engine.
-        self.mailbox.launch_ended(operation);
+        self.mailbox.launch_ended();
         if self.is_ending() {
             self.wake();
         }

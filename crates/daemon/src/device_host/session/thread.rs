@@ -16,12 +16,13 @@ use salus_wire::{Error, ErrorCode, OperationId};
 use crate::device_host::Host;
 use crate::device_host::clocked_engine::Decided;
 use crate::device_host::memory::array_table::ArrayTable;
-use crate::device_host::memory::arrays::Entry;
 use crate::device_host::memory::job_segments::JobSegments;
 use crate::device_host::observe::profile::Allowance;
 use crate::device_host::session::SharedSession;
 use crate::device_host::session::compile::SessionPrograms;
+use crate::device_host::session::mailbox::Failure;
 use crate::device_host::session::operations::admission::Admitted;
+use crate::device_host::session::operations::launch::InFlight;
 use crate::device_host::session::window::Window;
 
 pub(crate) struct SessionThread<D: Device> {
@@ -38,8 +39,12 @@ pub(crate) struct SessionThread<D: Device> {
     pub(super) segments: JobSegments,
     /// The program of the last launch, while the engine has no estimate from earlier runs.
     pub(super) without_estimate: Option<salus_engine::Program>,
-    /// Donated arguments by the launch that runs: dropping one would block until its launch ends.
-    pub(super) donated: HashMap<OperationId, Vec<Arc<Entry<D>>>>,
+    /// Launches that the device has.
+    pub(crate) in_flight: HashMap<OperationId, InFlight<D>>,
+    /// A launch that may have to run again: nothing is done before it has ended.
+    pub(crate) awaits: Option<OperationId>,
+    /// Launches that failed on the device and were not dealt with yet.
+    pub(crate) failures: Vec<Failure>,
     pub(crate) profiles: Allowance,
 }
 
@@ -55,7 +60,9 @@ impl<D: Device> SessionThread<D> {
             programs: SessionPrograms::new(),
             segments: JobSegments::new(shared.host.pins()),
             without_estimate: Some(salus_engine::Program::default()),
-            donated: HashMap::new(),
+            in_flight: HashMap::new(),
+            awaits: None,
+            failures: Vec::new(),
             profiles: Allowance::full(Instant::now()),
             shared,
         }
@@ -87,12 +94,14 @@ impl<D: Device> SessionThread<D> {
         for read in mail.reads {
             read();
         }
-        for operation in mail.ended {
-            self.donated.remove(&operation);
-        }
+        self.launches_ended(&mail.ended);
         loop {
             // The engine may decide this in answer to any event.
             self.page_out_as_decided();
+            self.handle_failures();
+            if self.awaits.is_some() {
+                return;
+            }
             let Some(mut operation) = self.window.pop_front() else {
                 return;
             };
@@ -103,7 +112,8 @@ impl<D: Device> SessionThread<D> {
                 Admitted::Later => {
                     self.window.push_front(operation);
                     let paged_out = self.page_out_as_decided();
-                    if !paged_out && self.decided.verdict.is_none() {
+                    let failed = !self.failures.is_empty();
+                    if !paged_out && !failed && self.decided.verdict.is_none() {
                         return;
                     }
                 }
@@ -117,9 +127,21 @@ impl<D: Device> SessionThread<D> {
         self.decided.merge(decided);
     }
 
-    /// Adds the decisions that other threads brought about.
-    pub(super) fn take_decisions(&mut self) {
-        self.decided.merge(self.shared.mailbox.take_decided());
+    /// Adds the decisions that other threads brought about, and the launches that failed.
+    pub(crate) fn take_decisions(&mut self) {
+        if let Some(urgent) = self.shared.mailbox.take_urgent() {
+            self.decided.merge(urgent.decided);
+            self.failures.extend(urgent.failed);
+            self.launches_ended(&urgent.ended);
+        }
+    }
+
+    /// Lets go of what was kept until these launches have ended.
+    fn launches_ended(&mut self, ended: &[OperationId]) {
+        for operation in ended {
+            self.in_flight.remove(operation);
+            self.awaits = self.awaits.filter(|awaited| awaited != operation);
+        }
     }
 
     /// Pages out what the engine has decided. False if that is nothing.

@@ -1,12 +1,18 @@
 //! A device host on the scripted device.
 
 use super::*;
+use std::sync::{Mutex, mpsc};
+
+use crate::board::Accusation;
 use crate::config;
+use crate::device_host::observe::health::{self, Health};
 
 pub(super) struct Fixture {
     pub(super) host: Arc<Host<ScriptedDevice>>,
     pub(super) sessions: u64,
     pub(super) compilers: Arc<Compilers>,
+    /// What the device host found when it would have ended.
+    pub(super) broken: mpsc::Receiver<Accusation>,
     pub(super) _cache: tempfile::TempDir,
 }
 
@@ -44,9 +50,14 @@ impl Fixture {
 
     /// A device with memory of its own, of which the ledger may give away `room.device_bytes`.
     pub(super) fn separate(clock: Clock, room: Room) -> Self {
+        Self::accelerator(room.device_bytes, clock, room)
+    }
+
+    /// A device with so much memory of its own, whatever the ledger believes.
+    pub(super) fn accelerator(capacity_bytes: u64, clock: Clock, room: Room) -> Self {
         let config = ScriptedConfig {
             on_host: false,
-            ..scripted(room.device_bytes, clock)
+            ..scripted(capacity_bytes, clock)
         };
         Self::built_on(config, room, DEADLINE)
     }
@@ -124,6 +135,11 @@ impl Fixture {
                 (!config.on_host).then_some(room.host_bytes),
                 Pins::new(&device, settings.pinned_bytes(&room)),
             ),
+            launch_calls: crate::device_host::session::operations::launch::LaunchCalls::new(
+                salus_device::Device::description(&*device),
+            ),
+            health: Health::default(),
+            notices: Mutex::new(crate::log::Quota::of(1000)),
             device,
             engine: ClockedEngine::new(Engine::new(Policy::Fair, room, 1, 1)),
             earlier_runs: crate::device_host::programs::earlier_runs::EarlierRuns::open(
@@ -142,7 +158,11 @@ impl Fixture {
             supervisor,
         });
         host.start_threads().expect("a thread");
+        let (found, broken) = mpsc::channel();
+        let end = move |accusation| drop(found.send(accusation));
+        health::start(&host, end).expect("a thread");
         Self {
+            broken,
             host,
             sessions: 0,
             compilers,

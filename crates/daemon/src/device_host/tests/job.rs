@@ -160,19 +160,27 @@ impl Job {
     }
 
     pub(super) fn fetch(&mut self, request: u64, array: u64) -> Result<Vec<u8>, Error> {
-        let offset = 8192 + 64 * request;
-        let request = RequestId(request);
+        self.read(request, array);
+        self.until_read(request)
+    }
+
+    pub(super) fn read(&mut self, request: u64, array: u64) {
         let target = Region {
             segment: SegmentId(0),
-            offset,
+            offset: 8192 + 64 * request,
             length: 16,
         };
         self.send(ReadArray {
-            request,
+            request: RequestId(request),
             array: ArrayId(array),
             target,
             form: Form::Raw,
         });
+    }
+
+    pub(super) fn until_read(&mut self, request: u64) -> Result<Vec<u8>, Error> {
+        let offset = 8192 + 64 * request;
+        let request = RequestId(request);
         let message = self.next(
             |message| matches!(message, FromService::ReadDone(fetched) if fetched.request == request),
         );
@@ -183,6 +191,15 @@ impl Job {
             Some(error) => Err(error),
             None => Ok(self.segment.copy_out(offset, 16).expect("inside")),
         }
+    }
+
+    /// Asks what the session holds, which is answered as soon as the question was read.
+    pub(super) fn usage(&mut self, request: u64) {
+        let request = RequestId(request);
+        self.send(salus_wire::AskUsage { request });
+        self.next(
+            |message| matches!(message, FromService::Usage(usage) if usage.request == request),
+        );
     }
 
     pub(super) fn is_closed(&mut self) -> bool {

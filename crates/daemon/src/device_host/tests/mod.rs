@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use salus_channel::{Inbox, Outbox, Segment};
-use salus_device::{Clock, ScriptedConfig, ScriptedDevice};
+use salus_device::{Clock, Pieces, ScriptedConfig, ScriptedDevice};
 use salus_engine::{Account, Engine, Policy, Room};
 use salus_wire::{
     Adopt, ArrayId, Await, Compile, Completed, CopyArray, DropArrays, Error, ErrorCode, Form,
@@ -29,6 +29,7 @@ use crate::device_host::{Host, Supervisor};
 mod fixture;
 mod job;
 
+mod accelerator;
 mod bounds;
 mod callbacks;
 mod ends;

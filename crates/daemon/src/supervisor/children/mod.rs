@@ -14,7 +14,7 @@ use salus_wire::{
 };
 use serde_json::Value;
 
-use crate::board::{Board, Running};
+use crate::board::{Accusation, Board, Running};
 use crate::config::Problem;
 use crate::log;
 use crate::supervisor::children::device_host_process::{Deaths, Heard, Host};
@@ -23,6 +23,9 @@ use crate::supervisor::{Service, Supervisor, blame};
 
 /// Lost sessions whose fate is kept: their libraries ask within a moment.
 const FATES: usize = 4096;
+
+/// How a device host ends that finds its device broken.
+const DEVICE_FAILED: &str = "the device failed";
 
 impl Supervisor {
     pub(crate) fn start_host(&mut self, now: Instant) {
@@ -40,7 +43,7 @@ impl Supervisor {
                 }
                 self.host = Some(host);
             }
-            Err(e) => self.host_lost(&format!("it cannot be started: {e}"), &[], now),
+            Err(e) => self.host_lost(&format!("it cannot be started: {e}"), None, &[], now),
         }
     }
 
@@ -171,38 +174,58 @@ impl Supervisor {
         }
         if let Some(how) = self.host.as_mut().and_then(|host| host.process().ended()) {
             let board = self.host.take().map(|host| host.board);
+            if let Some(accusation) = board.as_ref().and_then(Board::accusation) {
+                return self.device_failed(&accusation, now);
+            }
             let running = board.as_ref().map_or_else(Vec::new, Board::running);
             let judged = self.blame.judge(&how, &running, &self.sessions);
             let by = match board.and_then(|board| board.killer()) {
                 Some(pid) => format!(", sent by process {pid}"),
                 None => String::new(),
             };
-            self.host_lost(&format!("it ended: {how}{by}"), &judged, now);
+            self.host_lost(&format!("it ended: {how}{by}"), None, &judged, now);
         }
+    }
+
+    /// The device host ended because its device does not work any more, or died of asking it.
+    fn device_failed(&mut self, accusation: &Accusation, now: Instant) {
+        let how = format!("{DEVICE_FAILED}: {}", accusation.why);
+        let suspect = accusation.program.iter();
+        let judge = |suspect: &Running| {
+            let convicted = self.blame.judge_by_device(&how, suspect, &self.sessions);
+            (suspect.clone(), convicted)
+        };
+        let judged: Vec<_> = suspect.map(judge).collect();
+        self.host_lost(&how, Some(accusation.session), &judged, now);
     }
 
     /// The device host is gone. Its sessions end by themselves, because their sockets were its own.
     /// `judged`: the programs that it was running, if they may be why, and whether one is convicted.
-    fn host_lost(&mut self, how: &str, judged: &[(Running, bool)], now: Instant) {
+    /// `told_by`: the session whose launch the vendor's words in `how` are about.
+    fn host_lost(
+        &mut self,
+        how: &str,
+        told_by: Option<u64>,
+        judged: &[(Running, bool)],
+        now: Instant,
+    ) {
         self.compilers.clear();
         let sessions = std::mem::take(&mut self.sessions);
         let label = |session: u64| match sessions.get(&session) {
             Some(card) => card.label(session),
             None => format!("session {session}"),
         };
-        for (suspect, convicted) in judged {
-            let (name, session) = (log::tame_name(&suspect.name), label(suspect.session));
-            let follows = match convicted {
-                true => "which is refused from now on",
-                false => "which is refused if it happens again",
-            };
-            log::error(format_args!(
-                "device host: it ended while it ran the program `{name}` of {session}, {follows}"
-            ));
-        }
+        log_suspects(judged, label);
         let wanted = self.kill_now.take();
+        let told_by = told_by.map(|session| sessions.get(&session).map(|card| card.uid));
         for (session, card) in &sessions {
             log::warn(format_args!("{} is lost", card.label(*session)));
+            // The vendor's words may name what is in the program.
+            let is_own = told_by.is_none_or(|uid| uid == Some(card.uid));
+            let how = match is_own || self.access.is_operator(card.uid) {
+                true => how,
+                false => DEVICE_FAILED,
+            };
             let fate = match &wanted {
                 Some(why) => why.clone(),
                 None => blame::fate(*session, how, judged, |suspect| {
@@ -287,5 +310,18 @@ impl Supervisor {
                 }
             }
         }
+    }
+}
+
+fn log_suspects(judged: &[(Running, bool)], label: impl Fn(u64) -> String) {
+    for (suspect, convicted) in judged {
+        let (name, session) = (log::tame_name(&suspect.name), label(suspect.session));
+        let follows = match convicted {
+            true => "which is refused from now on",
+            false => "which is refused if it happens again",
+        };
+        log::error(format_args!(
+            "device host: it ended while it ran the program `{name}` of {session}, {follows}"
+        ));
     }
 }

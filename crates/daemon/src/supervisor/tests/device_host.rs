@@ -28,6 +28,31 @@ fn a_program_that_ends_the_device_host_is_convicted_and_told_to_the_next_one() {
 }
 
 #[test]
+fn a_program_after_which_the_device_failed_is_refused_the_second_time() {
+    let service = start("works").until_ready();
+    let victim = service.job("victim.py");
+    let session = welcome(&victim).session;
+    let culprit = service.job("break 5");
+    assert!(is_over(&victim) && is_over(&culprit));
+    let report = service.report_when(|r| r["service"]["restarts"] == 1 && !r["events"].is_null());
+    assert_eq!(report["service"]["convicted"], json!([]));
+    let fate = service.fate(session).expect("it is known");
+    for part in [
+        "the device failed: CUDA_ERROR_ILLEGAL_ADDRESS",
+        "`bad_program` of session 2 (`break 5`",
+        "whichever runs when it ends again",
+    ] {
+        assert!(fate.contains(part), "{fate}");
+    }
+    let culprit = service.job("break 5");
+    assert!(is_over(&culprit));
+    let report = service.report_when(|r| r["events"] == json!(["convicted 5"]));
+    let how = &report["service"]["convicted"][0]["how"];
+    assert_eq!(how, "the device failed: CUDA_ERROR_ILLEGAL_ADDRESS");
+    service.stop();
+}
+
+#[test]
 fn convicted_programs_do_not_make_the_service_give_up() {
     let service = start("works").until_ready();
     for program in 1..=8 {

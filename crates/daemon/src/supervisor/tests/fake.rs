@@ -16,7 +16,7 @@ use salus_wire::{
 use serde_json::json;
 
 use super::super::{Launcher, enter};
-use crate::board::{Board, Writer};
+use crate::board::{Accusation, Board, Running, Writer};
 use crate::config::HostSettings;
 
 /// Which of the two the started program is.
@@ -124,6 +124,11 @@ fn listen(control: &Control, settings: &HostSettings, mute: bool) {
                 // Names like `crash 5` run program 5 when they end everything.
                 let number = adopt.name.split(' ').nth(1).and_then(|n| n.parse().ok());
                 let running = writer.as_ref().zip(number);
+                if let Some((writer, program)) = running
+                    && adopt.name.starts_with("break")
+                {
+                    accuse(writer, adopt.session, program);
+                }
                 let running = running.map(|(w, n)| w.begin(0, adopt.session, n, "bad_program"));
                 adopted(control, &adopt, job.into());
                 drop(running);
@@ -183,9 +188,22 @@ fn listen(control: &Control, settings: &HostSettings, mute: bool) {
     }
 }
 
+/// As a device host does whose device has failed.
+fn accuse(writer: &Writer, session: u64, program: u64) {
+    writer.board().accuse(&Accusation {
+        session,
+        program: Some(Running {
+            session,
+            program,
+            name: "bad_program".into(),
+        }),
+        why: "CUDA_ERROR_ILLEGAL_ADDRESS".into(),
+    });
+}
+
 fn adopted(control: &Control, adopt: &Adopt, mut job: UnixStream) {
     match adopt.name.split(' ').next().unwrap_or_default() {
-        "crash" => std::process::abort(),
+        "crash" | "break" => std::process::abort(),
         "compile" => control.send(CompilerWanted { count: 1 }),
         _ => {}
     }

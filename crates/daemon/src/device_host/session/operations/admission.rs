@@ -145,6 +145,48 @@ impl<D: Device> SessionThread<D> {
         self.arrays.held(*id).map_or(0, |held| held.paged_bytes())
     }
 
+    /// Takes back what the operation at the head of the window has asked for, because another one is to
+    /// go before it. What was granted meanwhile is given back; it asks again when it is its turn.
+    pub(crate) fn take_back_request(&mut self) {
+        let Some(demand) = self.announced else {
+            return;
+        };
+        let session = self.shared.id;
+        self.tell(Event::Withdrew { session });
+        // After this nothing is granted; what was granted before has been taken from the ledger.
+        self.take_decisions();
+        let granted = self.decided.verdict.take();
+        if let Some(Verdict::Start(lane)) = granted {
+            self.page_in_head(lane.0);
+            self.tell(Event::Released {
+                session,
+                resident_bytes: demand.new_bytes,
+                paged_bytes: 0,
+                host_bytes: demand.new_host_bytes,
+            });
+            if let Some(unused) = self.unused_turn() {
+                self.tell(unused);
+            }
+        }
+        self.announced = None;
+        if let Some(Operation::Launch(launch)) = self.window.front_mut() {
+            launch.release_arguments();
+        }
+    }
+
+    /// The ledger has the head's arguments on the device, so they go there.
+    fn page_in_head(&mut self, lane: u32) {
+        let ids = match self.window.front() {
+            Some(Operation::Launch(launch)) => launch.argument_ids().to_vec(),
+            Some(Operation::Copy { array, .. } | Operation::Read { array, .. }) => vec![*array],
+            Some(Operation::Upload { .. } | Operation::Drop(_)) | None => Vec::new(),
+        };
+        for id in ids {
+            // One that cannot be paged in holds the error.
+            let _ = self.page_in(id, lane);
+        }
+    }
+
     /// The event that gives back the turn that was asked for, if it was a turn.
     pub(crate) fn unused_turn(&self) -> Option<Event> {
         let demand = self.announced.filter(|demand| demand.program().is_some())?;

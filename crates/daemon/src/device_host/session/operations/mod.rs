@@ -73,7 +73,7 @@ impl<D: Device> SessionThread<D> {
             }
             Operation::Read { array, read } => match self.arrays.get(array) {
                 Some(Slot::Paged(page)) => read.answer_from(&self.shared, page),
-                _ => read.begin(&self.shared, &self.host, self.arrays.live(array)),
+                _ => read.begin(&self.shared, array, self.arrays.live(array)),
             },
             Operation::Upload { .. } | Operation::Launch(_) | Operation::Copy { .. } => {
                 unreachable!("these always ask the engine")
@@ -99,7 +99,7 @@ impl<D: Device> SessionThread<D> {
             } => self.copy(operation, array, copy, Placement { lane, memory }),
             Operation::Read { array, read } => {
                 let entry = self.page_in(array, lane);
-                read.begin(&self.shared, &self.host, entry);
+                read.begin(&self.shared, array, entry);
             }
             Operation::Drop(_) => unreachable!("this asks the engine for nothing"),
         }
@@ -117,8 +117,8 @@ impl<D: Device> SessionThread<D> {
             Operation::Copy {
                 operation, copy, ..
             } => self.copy_failed(operation, copy, error),
-            Operation::Read { read, .. } => {
-                read.begin(&self.shared, &self.host, Err(error));
+            Operation::Read { array, read } => {
+                read.begin(&self.shared, array, Err(error));
             }
             Operation::Drop(_) => {}
         }
@@ -150,6 +150,7 @@ impl<D: Device> SessionThread<D> {
         let from = self.page_in(array, placement.lane);
         let made = from.and_then(|from| {
             let made = self.host.device.copy_to_memory(&from.array, placement)?;
+            self.note_used(std::slice::from_ref(&from), false);
             let shape = from.shape().clone();
             let entry = Entry::new(made, Kind::Own { shape }, placement, charge, None);
             Ok((entry, Reading::of(&from, &self.shared)))

@@ -48,7 +48,10 @@ impl<D: Device> SessionThread<D> {
                 let entry = Entry::new(made, Kind::Own { shape }, placement, charge, home);
                 self.arrays.put(array, Slot::Live(entry));
             }
-            Err(error) => self.upload_failed(array, error),
+            Err(error) => {
+                self.host.device_failed(self.shared.id, None, &error);
+                self.upload_failed(array, error);
+            }
         }
     }
 

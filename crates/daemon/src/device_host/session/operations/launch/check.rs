@@ -28,12 +28,22 @@ impl<D: Device> Launch<D> {
         })?;
         self.arguments = self.check_arguments(thread, &program)?;
         self.keep_what_is_read(&program);
+        if program.is_short_of_memory() && !self.gives_at_last {
+            self.keep_for_retry(thread, &program);
+        }
         self.calls_back = program.signature.calls_back.then(|| CallsBack {
             calling: thread.shared.channels.next_calling(),
             scratch_bytes: program.scratch_bytes(),
         });
-        let demand = self.demand(&program, thread.host.device.description());
+        let mut demand = self.demand(&program, thread.host.device.description());
         self.arrays_bytes = demand.new_bytes + demand.argument_bytes;
+        if let Kind::Launch { scratch_bytes, .. } = &mut demand.kind
+            && self.extra_bytes > 0
+        {
+            let (_, room) = thread.free_and_room();
+            let most = room.saturating_sub(*scratch_bytes + self.arrays_bytes);
+            *scratch_bytes += self.extra_bytes.min(most);
+        }
         Ok(demand)
     }
 
@@ -110,6 +120,33 @@ impl<D: Device> Launch<D> {
         }
         self.keep.sort_unstable();
         self.keep.dedup();
+    }
+
+    /// A program that was short of memory on a device that says so too late is not given arguments to
+    /// overwrite, so that it can run again; unless there is no room for its outputs beside them.
+    fn keep_for_retry(&mut self, thread: &SessionThread<D>, program: &Program<D>) {
+        let description = thread.host.device.description();
+        if description.on_host {
+            return;
+        }
+        let given = program.signature.donated.iter().copied();
+        let given = given.filter(|index| !self.keep.contains(index));
+        let movable = |index: &u32| match &self.arguments[*index as usize] {
+            Held::Live(entry) => entry.placement.is_default(description),
+            Held::Paged(_) => true,
+        };
+        let given: Vec<u32> = given.collect();
+        if given.is_empty() || !given.iter().all(movable) {
+            return;
+        }
+        let before = self.keep.clone();
+        self.keep.extend(given);
+        self.keep.sort_unstable();
+        self.keeps_for_retry = true;
+        if self.demand(program, description).total() > thread.free_and_room().1 {
+            self.keep = before;
+            self.keeps_for_retry = false;
+        }
     }
 
     fn demand(&self, program: &Program<D>, description: &Description) -> Demand {

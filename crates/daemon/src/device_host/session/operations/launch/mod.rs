@@ -2,11 +2,15 @@
 //! table, its end told to the job.
 //!
 //! `check` decides whether it may run and what it needs; `outputs` has what becomes of its arguments
-//! and outputs; `retry` what happens when the device is out of memory; `calls_back` runs programs
-//! that call functions of their job.
+//! and outputs; `calls` hands it over, one at a time; `fit` asks the device for room before, `in_flight`
+//! keeps what is needed until it has ended, and `retry` says what happens when the device is out of
+//! memory; `calls_back` runs programs that call functions of their job.
 
+mod calls;
 mod calls_back;
 mod check;
+mod fit;
+mod in_flight;
 mod outputs;
 mod retry;
 
@@ -16,7 +20,9 @@ use salus_device::Device;
 use salus_engine::{Calling, Event};
 use salus_wire::{ArrayId, Error, ErrorCode, OperationId, ProgramId};
 
+pub(crate) use calls::LaunchCalls;
 pub(crate) use calls_back::CalledBack;
+pub(crate) use in_flight::InFlight;
 
 use crate::board::Taken;
 use crate::device_host::memory::arrays::{Charge, Entry, Held};
@@ -24,6 +30,8 @@ use crate::device_host::programs::leases::Lease;
 use crate::device_host::session::SessionThread;
 use crate::device_host::session::operations::Operation;
 use calls_back::CallsBack;
+use fit::Fit;
+use in_flight::AtEnd;
 
 pub(crate) struct Launch<D: Device> {
     operation: OperationId,
@@ -40,8 +48,18 @@ pub(crate) struct Launch<D: Device> {
     /// Donated parameters that the plugin must not overwrite: those that the job keeps, and those
     /// that are being read.
     keep: Vec<u32>,
-    /// It was tried before, and the device was out of memory although the ledger had room.
-    is_retry: bool,
+    /// How often it was tried, and the device was out of memory although the ledger had room.
+    tries: u32,
+    /// How often it asked for more because the device said beforehand that it had too little.
+    asks: u32,
+    /// What it asks for beyond what its program needs.
+    extra_bytes: u64,
+    /// There was no way to get that much.
+    is_unfulfillable: bool,
+    /// It keeps its donated arguments, so that it can run again.
+    keeps_for_retry: bool,
+    /// The last time it gives them away.
+    gives_at_last: bool,
     /// What it needs on the device besides scratch.
     arrays_bytes: u64,
     /// Set if its program calls back.
@@ -59,7 +77,12 @@ impl<D: Device> Launch<D> {
             kept_by_job: frame.keep,
             program,
             arguments: Vec::new(),
-            is_retry: false,
+            tries: 0,
+            asks: 0,
+            extra_bytes: 0,
+            is_unfulfillable: false,
+            keeps_for_retry: false,
+            gives_at_last: false,
             arrays_bytes: 0,
             calls_back: None,
         }
@@ -109,35 +132,61 @@ impl<D: Device> Launch<D> {
         if let Some(calls_back) = self.calls_back {
             return self.run_calling_back(thread, &program, lane, charges, calls_back);
         }
-        let launched = self.page_in(thread, lane).and_then(|arguments| {
-            let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
-            let (ended, ran) = (Arc::clone(&session), Arc::clone(&program));
-            let on_board = host.note_on_board(u64::from(lane), session.id, &program);
-            let call = on_board.as_ref().and_then(Taken::call);
-            let done = Box::new(move |result| {
-                drop(on_board);
-                ended.host.learn(&ran);
-                ended.launch_ended(operation, None, result);
-            });
-            let device = &host.device;
-            let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done);
-            drop(call);
-            Ok((arguments, outputs?))
-        });
-        match launched {
-            Ok((arguments, outputs)) => {
-                self.started(thread, lane, &arguments, outputs, charges);
-            }
-            Err(error) if error.code == ErrorCode::ResourceExhausted && self.may_retry(thread) => {
-                drop(charges);
-                thread.put_back(self);
-            }
+        let arguments = match self.page_in(thread, lane) {
+            Ok(arguments) => arguments,
             Err(error) => {
-                drop(charges);
-                self.fail_outputs(thread, &error);
-                thread.launch_failed(operation, None, error);
+                host.device_failed(session.id, None, &error);
+                return self.not_started(thread, charges, error);
+            }
+        };
+        let one_at_a_time = host.launch_calls.enter(lane);
+        let fit = self.fits(thread, &program);
+        if let Fit::No { short_bytes } = fit
+            && self.asks_for(thread, &program, short_bytes)
+        {
+            drop((one_at_a_time, arguments, charges));
+            return thread.put_back(self);
+        }
+        if let Fit::No { .. } = fit
+            && let Err(error) = self.check_fit(thread, &program)
+        {
+            drop((one_at_a_time, arguments));
+            return self.not_started(thread, charges, error);
+        }
+        let then = AtEnd {
+            runs_again: one_at_a_time.is_some() && !self.gives_to_device(&program),
+            is_awaited: one_at_a_time.is_some()
+                && (fit != Fit::Yes || program.is_short_of_memory()),
+        };
+        let arrays: Vec<&D::Array> = arguments.iter().map(|entry| &entry.array).collect();
+        let (ended, ran) = (Arc::clone(&session), Arc::clone(&program));
+        let on_board = host.note_on_board(u64::from(lane), session.id, &program);
+        let call = on_board.as_ref().and_then(Taken::call);
+        let done = Box::new(move |result| {
+            drop(on_board);
+            ended.ended_on_device(operation, &ran, then, result);
+        });
+        let device = &host.device;
+        let outputs = device.launch(&program.loaded, lane, &arrays, &self.keep, done);
+        drop((call, arrays, one_at_a_time));
+        match outputs {
+            Ok(outputs) => self.started(thread, lane, arguments, outputs, charges, then),
+            Err(error) => {
+                host.device_failed(session.id, Some(&program), &error);
+                self.not_started(thread, charges, error);
             }
         }
+    }
+
+    /// The device has not taken the launch.
+    fn not_started(mut self, thread: &mut SessionThread<D>, charges: Charges<D>, error: Error) {
+        if error.code == ErrorCode::ResourceExhausted && self.may_retry(thread) {
+            drop(charges);
+            return thread.put_back(self);
+        }
+        drop(charges);
+        self.fail_outputs(thread, &error);
+        thread.launch_failed(self.operation, None, error);
     }
 
     /// The arguments on the device; those that were paged out are paged in.
@@ -152,7 +201,13 @@ impl<D: Device> Launch<D> {
     }
 
     /// The launch cannot be done, and never had a turn.
-    pub(crate) fn refuse(self, thread: &mut SessionThread<D>, error: Error) {
+    pub(crate) fn refuse(mut self, thread: &mut SessionThread<D>, error: Error) {
+        if self.extra_bytes > 0 {
+            // What it needs by itself it can have: the device is to decide.
+            self.extra_bytes = 0;
+            self.is_unfulfillable = true;
+            return thread.window.push_front(Operation::Launch(self));
+        }
         self.fail_outputs(thread, &error);
         let operation = self.operation;
         thread.shared.operation_ended(operation, Err(error));
@@ -177,7 +232,8 @@ impl<D: Device> SessionThread<D> {
             session: self.shared.id,
             calling: None,
         });
-        self.shared.mailbox.launch_put_back(launch.operation);
+        // None waits for it: its outputs do not exist yet.
+        let _ = self.shared.mailbox.launch_put_back(launch.operation);
         self.window.push_front(Operation::Launch(launch));
     }
 }

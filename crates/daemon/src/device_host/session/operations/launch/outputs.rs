@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use salus_device::{Device, Placement};
-use salus_wire::Error;
+use salus_wire::{ArrayId, Error};
 
+use super::in_flight::{Again, AtEnd, InFlight};
 use super::{Charges, Launch};
 use crate::device_host::memory::arrays::{Charge, Entry, Home, Kind, Slot};
 use crate::device_host::programs::Program;
@@ -33,6 +34,25 @@ impl<D: Device> Launch<D> {
         aliases.as_ref().is_some_and(donated)
     }
 
+    /// Whether the job no longer has this argument once the launch has run.
+    pub(super) fn gives(&self, index: u32) -> bool {
+        let program = self.program.as_ref();
+        program.is_some_and(|program| self.is_donated(program, index))
+    }
+
+    /// Whether the device may overwrite an argument.
+    pub(super) fn gives_to_device(&self, program: &Program<D>) -> bool {
+        let mut donated = program.signature.donated.iter();
+        donated.any(|index| !self.keep.contains(index))
+    }
+
+    pub(super) fn output_ids(&self) -> impl Iterator<Item = ArrayId> {
+        let program = self.program.as_ref();
+        let outputs = program.map_or(0, |program| program.signature.outputs.len());
+        let first = self.first_output;
+        (0..outputs as u64).map(move |index| first.plus(index))
+    }
+
     pub(super) fn is_donated(&self, program: &Program<D>, index: u32) -> bool {
         program.signature.donated.contains(&index) && !self.kept_by_job.contains(&index)
     }
@@ -55,20 +75,34 @@ impl<D: Device> Launch<D> {
         self,
         thread: &mut SessionThread<D>,
         lane: u32,
-        arguments: &[Arc<Entry<D>>],
+        arguments: Vec<Arc<Entry<D>>>,
         outputs: Vec<D::Array>,
         charges: Charges<D>,
+        then: AtEnd,
     ) {
         let Some(program) = self.program.clone() else {
             return;
         };
+        thread.note_used(&arguments, self.gives_to_device(&program));
+        if then.is_awaited {
+            thread.awaits = Some(self.operation);
+        }
         let donated = program.signature.donated.iter();
         let donated = donated.filter(|index| self.is_donated(&program, **index));
         let donated = donated.map(|index| Arc::clone(&arguments[*index as usize]));
         let donated = donated.collect();
-        thread.donated.insert(self.operation, donated);
         self.remove_donated(thread, &program);
-        self.add_outputs(thread, &program, lane, arguments, outputs, charges);
+        self.add_outputs(thread, &program, lane, &arguments, outputs, charges);
+        let operation = self.operation;
+        let again = then.runs_again.then_some(Again {
+            launch: self,
+            arguments,
+        });
+        let in_flight = InFlight {
+            _donated: donated,
+            again,
+        };
+        thread.in_flight.insert(operation, in_flight);
     }
 
     pub(super) fn add_outputs(
@@ -106,15 +140,10 @@ impl<D: Device> Launch<D> {
 
     /// The outputs hold the error, so that whatever uses them gets it.
     pub(super) fn fail_outputs(&self, thread: &mut SessionThread<D>, error: &Error) {
-        let outputs = self
-            .program
-            .as_ref()
-            .map_or(0, |program| program.signature.outputs.len());
-        if thread.arrays.check_room(outputs).is_err() {
+        if thread.arrays.check_room(self.output_ids().count()).is_err() {
             return;
         }
-        for index in 0..outputs as u64 {
-            let id = self.first_output.plus(index);
+        for id in self.output_ids() {
             thread.arrays.put(id, Slot::Failed(error.clone()));
         }
     }

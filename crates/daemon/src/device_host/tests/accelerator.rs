@@ -1,0 +1,273 @@
+//! A device whose memory is not the host's: launches are enqueued, one at a time, out-of-memory comes
+//! when they have ended, and some errors stick.
+
+use super::*;
+
+/// Two jobs' arrays fit, and scratch beside one of them.
+const MEMORY: u64 = 1 << 20;
+/// What the ledger believes.
+const TWICE: Room = Room {
+    device_bytes: 2 << 20,
+    host_bytes: 8 << 20,
+    user_max: None,
+};
+/// An array of 400 kB.
+const HOLD: &str = "name: hold; params: f32[4]; outputs: f32[100000]";
+const SUM: &str = "name: sum; params: f32[100000]; outputs: f32[4]";
+/// Scratch for which there is room beside one such array, and not beside two.
+const TRAIN: &str =
+    "name: train; params: f32[100000]; outputs: f32[100000] alias 0; scratch: 400000";
+/// The same that its compiler does not report.
+const HIDES: &str = "name: hides; params: f32[100000]; outputs: f32[4]; hidden: 400000";
+const HIDES_IN_PLACE: &str =
+    "name: hides2; params: f32[100000]; outputs: f32[100000] alias 0; hidden: 400000";
+
+/// What a launch of `program` gives on `hold`'s output, and `sum` of that if it is large.
+fn expected(program: &str, sums: bool) -> Vec<u8> {
+    let mut fixture = Fixture::on(16 << 20, Clock::Real, TWICE);
+    let mut job = fixture.job("alone.py");
+    hold(&mut job);
+    job.compile(2, program).expect("compiles");
+    job.execute(2, 2, &[10], 20);
+    fetch_result(&mut job, sums)
+}
+
+fn hold(job: &mut Job) {
+    job.compile(1, HOLD).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    job.execute(1, 1, &[1], 10);
+    job.ended(1).expect("it fits");
+}
+
+fn fetch_result(job: &mut Job, sums: bool) -> Vec<u8> {
+    if !sums {
+        return job.fetch(99, 20).expect("the output is there");
+    }
+    job.compile(3, SUM).expect("compiles");
+    job.execute(3, 3, &[20], 30);
+    job.fetch(99, 30).expect("the output is there")
+}
+
+fn paged(fixture: &Fixture) -> u64 {
+    let paged = |engine: &Engine, _| engine.ledger().paged_bytes();
+    fixture.host.engine.look(paged)
+}
+
+#[test]
+fn an_error_that_sticks_is_noticed_and_a_program_is_suspected() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut job = fixture.job("bad.py");
+    let bad = "name: bad; params: f32[4]; outputs: f32[4]; fail: sticky";
+    job.compile(1, bad).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    job.execute(1, 1, &[1], 10);
+    let error = job.ended(1).expect_err("it failed");
+    assert!(error.message.contains("ILLEGAL_ADDRESS"), "{error}");
+    let found = fixture
+        .broken
+        .recv_timeout(DEADLINE)
+        .expect("a probe failed, too");
+    assert_eq!(found.session, 1);
+    assert_eq!(found.program.expect("a suspect").name, "bad");
+    assert_eq!(found.why, error.message);
+}
+
+#[test]
+fn failures_of_two_sessions_on_a_device_that_works_end_nothing() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    for name in ["one.py", "two.py"] {
+        let mut job = fixture.job(name);
+        let bad = "name: bad; params: f32[4]; outputs: f32[4]; fail: async";
+        job.compile(1, bad).expect("compiles");
+        job.upload(1, [1.0; 4]);
+        job.execute(1, 1, &[1], 10);
+        job.ended(1).expect_err("it failed");
+    }
+    // The second has it probed.
+    fixture.until(|| fixture.host.health_probes() == 1);
+    let mut job = fixture.job("good.py");
+    train(&mut job, 3, |_| {});
+    assert!(fixture.broken.try_recv().is_err(), "it works");
+    assert_eq!(fixture.host.health_probes(), 1);
+}
+
+#[test]
+fn outputs_of_a_launch_that_failed_hold_its_error_and_no_memory() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut job = fixture.job("bad.py");
+    let bad = "name: bad; params: f32[4]; outputs: f32[4], f32[1000]; fail: async";
+    job.compile(1, bad).expect("compiles");
+    job.compile(2, KEEPING).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    job.execute(1, 1, &[1], 10);
+    let failed = job.ended(1).expect_err("it failed");
+    assert_eq!(job.fetch(1, 10).expect_err("its output"), failed);
+    job.execute(2, 2, &[10], 20);
+    assert_eq!(job.ended(2).expect_err("its argument"), failed);
+    fixture.until(|| fixture.resident() == 16);
+}
+
+#[test]
+fn launch_calls_of_a_lane_do_not_overlap() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut jobs = [fixture.job("one.py"), fixture.job("two.py")];
+    for job in &mut jobs {
+        job.compile(1, KEEPING).expect("compiles");
+        job.upload(1, [1.0; 4]);
+    }
+    for round in 1..=50 {
+        fixture.host.device.hold_calls(true);
+        for job in &mut jobs {
+            job.execute(round, 1, &[1], 100 * round);
+        }
+        // Both have their turn; one is being handed over, and the other wants to be.
+        fixture.until(|| fixture.sum(|account| u64::from(account.running)) == 2);
+        fixture.until(|| fixture.host.device.launch_calls().now > 0);
+        fixture.host.device.hold_calls(false);
+        for job in &mut jobs {
+            job.ended(round).expect("it ran");
+        }
+    }
+    let calls = fixture.host.device.launch_calls();
+    assert_eq!((calls.most, calls.returned), (1, 100));
+}
+
+#[test]
+fn the_follower_is_handed_over_while_the_first_runs() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Manual, TWICE);
+    let mut jobs = [fixture.job("one.py"), fixture.job("two.py")];
+    for job in &mut jobs {
+        job.compile(1, KEEPING).expect("compiles");
+        job.upload(1, [1.0; 4]);
+        job.execute(1, 1, &[1], 10);
+    }
+    // Time stands still: none has ended.
+    fixture.until(|| fixture.host.device.launch_calls().returned == 2);
+    assert_eq!(fixture.sum(|account| account.iterations), 0);
+    fixture.run_until(2);
+}
+
+#[test]
+fn what_the_device_has_no_room_for_is_not_given_what_it_would_lose() {
+    let expected = expected(TRAIN, true);
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut jobs = [fixture.job("one.py"), fixture.job("two.py")];
+    for job in &mut jobs {
+        hold(job);
+        job.compile(2, TRAIN).expect("compiles");
+    }
+    assert_eq!(paged(&fixture), 0);
+    for job in &mut jobs {
+        job.execute(2, 2, &[10], 20);
+        job.ended(2).expect("the other made room for it");
+        assert_eq!(fetch_result(job, true), expected);
+    }
+}
+
+#[test]
+fn a_launch_that_has_given_nothing_away_runs_again_before_its_job_hears_of_it() {
+    let expected = expected(HIDES, false);
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut jobs = [fixture.job("one.py"), fixture.job("two.py")];
+    for job in &mut jobs {
+        hold(job);
+        job.compile(2, HIDES).expect("compiles");
+    }
+    for job in &mut jobs {
+        // The read waits for the launch, and the drops come after it.
+        job.execute(2, 2, &[10], 20);
+        job.read(99, 20);
+        job.send(DropArrays {
+            arrays: vec![ArrayId(10), ArrayId(20)],
+        });
+        assert_eq!(job.until_read(99).expect("it ran again"), expected);
+        job.ended(2).expect("it ran again");
+        job.upload(2, [2.0; 4]);
+        job.execute(3, 1, &[2], 50);
+        job.ended(3).expect("the session goes on");
+    }
+    let arrays: u64 = 2 * (16 + 16 + 400_000);
+    fixture.until(|| fixture.resident() + paged(&fixture) == arrays);
+}
+
+#[test]
+fn a_program_that_lost_its_arguments_once_is_not_given_them_the_next_time() {
+    let expected = expected(HIDES_IN_PLACE, true);
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    hold(&mut one);
+    hold(&mut two);
+    one.compile(2, HIDES_IN_PLACE).expect("compiles");
+    one.execute(2, 2, &[10], 20);
+    let error = one.ended(2).expect_err("its argument is gone");
+    assert_eq!(error.code, ErrorCode::ResourceExhausted);
+    assert_eq!(one.fetch(1, 20).expect_err("its output"), error);
+    // Again and again, whoever needs memory meanwhile.
+    for round in 0..5 {
+        let [start, end, of_other] = [100, 200, 300].map(|ids| ids + 10 * round);
+        two.execute(start, 1, &[1], of_other);
+        two.ended(start).expect("it fits, or others are paged out");
+        one.execute(start, 1, &[1], start);
+        one.execute(end, 2, &[start], 20);
+        one.ended(end).expect("nothing is lost any more");
+        assert_eq!(fetch_result(&mut one, true), expected);
+        let arrays = vec![ArrayId(20), ArrayId(30)];
+        one.send(DropArrays { arrays });
+        let arrays = vec![ArrayId(of_other)];
+        two.send(DropArrays { arrays });
+    }
+}
+
+#[test]
+fn what_depends_on_a_launch_that_may_have_to_run_again_waits_for_it() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Manual, TWICE);
+    let mut job = fixture.job("train.py");
+    let two = "name: two; params: f32[4]; outputs: f32[4], f32[4]; scratch: 100; ms: 5";
+    job.compile(1, two).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    // Large enough for each of its pieces, but not for all together.
+    let (largest, above) = (110, 0);
+    fixture.host.device.break_up(Pieces { largest, above });
+    job.execute(1, 1, &[1], 10);
+    job.execute(2, 1, &[10], 20);
+    fixture.until(|| fixture.host.device.launch_calls().returned == 1);
+    // When the second answer is there, everything was looked at once more.
+    for request in [1, 2] {
+        job.usage(request);
+    }
+    assert_eq!(fixture.host.device.launch_calls().returned, 1);
+    fixture.run_until(2);
+    job.ended(2).expect("it ran after the first");
+}
+
+#[test]
+fn memory_in_pieces_is_made_whole_by_paging_others_out() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    hold(&mut one);
+    hold(&mut two);
+    let small = "name: small; params: f32[100000]; outputs: f32[100000] alias 0; scratch: 100000";
+    two.compile(2, small).expect("compiles");
+    // There is enough, but not in one piece, until the other's array is gone.
+    let (largest, above) = (90_000, 500_000);
+    fixture.host.device.break_up(Pieces { largest, above });
+    two.execute(2, 2, &[10], 20);
+    two.ended(2).expect("it was not handed over before");
+    assert!(paged(&fixture) >= 400_000);
+}
+
+#[test]
+fn what_can_never_have_a_piece_is_refused_and_loses_nothing() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut job = fixture.job("train.py");
+    job.compile(1, STEP).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    let (largest, above) = (90, 0);
+    fixture.host.device.break_up(Pieces { largest, above });
+    job.execute(1, 1, &[1], 10);
+    let error = job.ended(1).expect_err("there is no piece for its scratch");
+    assert_eq!(error.code, ErrorCode::ResourceExhausted);
+    assert!(error.message.contains("100 B in one piece"), "{error}");
+    assert_eq!(fixture.host.device.launch_calls().returned, 0);
+    job.fetch(1, 1).expect("its argument is still there");
+}
