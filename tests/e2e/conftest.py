@@ -145,9 +145,12 @@ def shared_daemon(salus_bin, shared_sandbox, tested_device):
 
 @pytest.fixture
 def run_direct(sandbox):
-    def call(script, *args, on_cpu: bool = False, **more: str) -> Result:
-        env = (sandbox.cpu() if on_cpu else sandbox.direct()) | more
-        return run(sandbox, python(SCRIPTS / script, *args), env)
+    def call(script, *args, on_cpu=False, on_standin=False, **more: str) -> Result:
+        if on_standin:
+            env = standin.direct(sandbox)
+        else:
+            env = sandbox.cpu() if on_cpu else sandbox.direct()
+        return run(sandbox, python(SCRIPTS / script, *args), env | more)
 
     return call
 
@@ -165,13 +168,14 @@ def run_salus(sandbox):
 def both_ways(run_direct, run_salus, shared_daemon):
     """Runs a script with and without Salus, side by side; the printed results must be equal.
 
-    Without is the vendor's plugin, or JAX's own CPU backend.
+    Without is the vendor's plugin, JAX's own CPU backend, or the stand-in for CUDA.
     """
 
-    def call(script, *args, on_cpu: bool = False, **more: str) -> Result:
+    def call(script, *args, on_cpu=False, on_standin=False, **more: str) -> Result:
+        where = {"on_cpu": on_cpu, "on_standin": on_standin}
         with concurrent.futures.ThreadPoolExecutor() as pool:
             through = pool.submit(run_salus, script, *args, daemon=shared_daemon, **more)
-            direct = pool.submit(run_direct, script, *args, on_cpu=on_cpu, **more)
+            direct = pool.submit(run_direct, script, *args, **where, **more)
         expected, result = direct.result().ok(), through.result().ok()
         assert expected.stdout, f"`{script}` reported nothing"
         assert_same_report(result.stdout, expected.stdout)

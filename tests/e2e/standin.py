@@ -5,6 +5,7 @@ The words of the state file are those of `crates/standin/src/state.rs`.
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from pathlib import Path
@@ -85,3 +86,14 @@ def environment(sandbox: Sandbox, **keys) -> dict[str, str]:
         **keys,
     }
     return {"SALUS_STANDIN": ",".join(f"{key}={value}" for key, value in keys.items())}
+
+
+def direct(sandbox: Sandbox) -> dict[str, str]:
+    """The stand-in without Salus: JAX lowers for CUDA there as well."""
+    config = sandbox.directory / "direct-standin.json"
+    config.write_text(json.dumps({"library_path": str(library()), "create_options": {}}))
+    # A state of its own: the service has its memory.
+    keys = environment(sandbox, state=sandbox.directory / "direct.state")
+    return sandbox.environment(
+        PJRT_NAMES_AND_LIBRARY_PATHS=f"direct:{config}", JAX_PLATFORMS="direct,cpu", **keys
+    )

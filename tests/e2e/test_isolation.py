@@ -19,8 +19,10 @@ def test_products_are_right_in_one_job_after_another(daemon, sandbox):
 
 
 @pytest.mark.parametrize("policy", ["fair", "pack"])
-def test_products_are_right_in_jobs_side_by_side(make_daemon, sandbox, policy):
-    daemon = make_daemon(options=["--policy", policy, "--lanes", 2])
+def test_products_are_right_in_jobs_side_by_side(make_daemon, sandbox, tested_device, policy):
+    # A GPU has one lane.
+    lanes = ["--lanes", 2] if tested_device == "cpu" else []
+    daemon = make_daemon(options=["--policy", policy, *lanes])
     env = sandbox.salus(daemon.socket)
     jobs = [Job(sandbox, python(PRODUCTS, seed, 8), env) for seed in range(3)]
     for job in jobs:

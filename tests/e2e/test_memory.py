@@ -3,6 +3,8 @@
 import re
 import time
 
+import pytest
+
 from harness import SCRIPTS, Job, python, run, wait_for
 
 HOLDER = SCRIPTS / "memory" / "holder.py"
@@ -29,7 +31,7 @@ def anonymous_bytes(pid: int) -> int:
         return 1024 * int(re.search(r"RssAnon:\s+(\d+) kB", status.read())[1])
 
 
-def test_twelve_jobs_where_static_partitions_hold_three(make_daemon, sandbox):
+def test_twelve_jobs_where_static_partitions_hold_three(make_daemon, sandbox, tested_device):
     options = ("--mib", 60, "--scratch-mib", 300, "--steps", 3)
     alone = expected(sandbox, sandbox.direct(), *options)
     budget = int(1.3 * 1024) * MIB
@@ -46,7 +48,9 @@ def test_twelve_jobs_where_static_partitions_hold_three(make_daemon, sandbox):
     report = daemon.ps()["device"]
     assert 300 * MIB < report["peak_bytes"] <= budget
     assert report["resident_bytes"] == report["paged_bytes"] == 0
-    assert most <= 1.15 * (budget + 300 * MIB), most
+    if tested_device == "cpu":
+        # Elsewhere pages are memory beside the device's, which is the stand-in's process, too.
+        assert most <= 1.15 * (budget + 300 * MIB), most
 
 
 def test_jobs_that_do_not_fit_together_all_finish(make_daemon, sandbox):
@@ -82,6 +86,7 @@ def test_the_same_bits_where_what_jobs_give_is_copied(make_daemon, sandbox):
     assert 2 * limits["sessions_per_user"] <= limits["sessions"], "one user cannot have them all"
 
 
+@pytest.mark.on_cpu("a GPU has one lane")
 def test_two_lanes_give_the_same_bits(make_daemon, sandbox):
     options = ("--mib", 20, "--scratch-mib", 20, "--steps", 20)
     alone = expected(sandbox, sandbox.direct(), *options)

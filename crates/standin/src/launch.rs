@@ -14,6 +14,7 @@ use crate::c_api::inner::{Padded, bytes, call};
 use crate::c_api::slot::slots;
 use crate::client::{self, Client, DEVICE, Raw};
 use crate::config::OutOfMemory;
+use crate::context::Context;
 use crate::pool::Block;
 use crate::program::{self, Program};
 use crate::state::{Place, in_place, on_device};
@@ -27,7 +28,7 @@ struct Launch {
     arguments: Vec<Arc<Data>>,
     keep: Vec<i64>,
     launch_id: i32,
-    context: Raw<PJRT_ExecuteContext>,
+    context: Context,
     outputs: Vec<Arc<Data>>,
     over: Arc<Event>,
     /// What it failed with before it could run: the event tells it.
@@ -248,7 +249,7 @@ unsafe fn execute(args: &mut PJRT_LoadedExecutable_Execute_Args) -> Outcome {
         arguments: enqueued.take_arguments()?,
         keep: keep.to_vec(),
         launch_id: options.launch_id,
-        context: Raw(options.context),
+        context: Context::share(options.context),
         outputs: program.outputs.iter().map(|_| Data::pending()).collect(),
         over: Event::new(),
         failed,
@@ -335,7 +336,7 @@ impl Launch {
         }
         let mut options = Padded::<PJRT_ExecuteOptions>::new();
         options.args.launch_id = self.launch_id;
-        options.args.context = self.context.0;
+        options.args.context = self.context.raw();
         options.args.non_donatable_input_indices = self.keep.as_ptr();
         options.args.num_non_donatable_input_indices = self.keep.len();
         let list = arguments.as_ptr();

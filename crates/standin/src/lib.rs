@@ -45,6 +45,7 @@ mod arrays;
 mod c_api;
 mod client;
 mod config;
+mod context;
 mod device;
 mod dma;
 mod launch;
@@ -165,6 +166,7 @@ fn filled(inner: &PJRT_Api) -> PJRT_Api {
             PJRT_Executable_GetCostAnalysis, PJRT_Executable_Serialize,
             PJRT_Executable_DeserializeAndLoad,
         }
+        context { PJRT_ExecuteContext_Create, PJRT_ExecuteContext_Destroy }
         launch { PJRT_LoadedExecutable_Execute }
         transfer {
             PJRT_Client_BufferFromHostBuffer, PJRT_Buffer_ToHostBuffer, PJRT_Buffer_CopyRawToHost,
