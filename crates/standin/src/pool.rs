@@ -20,8 +20,9 @@ use crate::state::{Place, in_place};
 const ROUNDING: u64 = 256;
 /// bfc_allocator.cc: what growing pools begin with.
 const FIRST_REGION: u64 = 2 << 20;
-/// bfc_allocator.cc: a chunk that would waste more is split, however large the request.
-const WASTE_MAX: u64 = 128 << 20;
+/// bfc_allocator.cc: a chunk that would waste more than 128 MiB is split, however large the request. That
+/// is this part of 80 GiB; on a small device, the same bytes would be all of it.
+const WASTE_PART: u64 = 640;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Allocator {
@@ -187,7 +188,7 @@ impl Pool {
         loop {
             let fitting = arena.free.range((rounded, 0)..).next().copied();
             if let Some((size, offset)) = fitting {
-                return Some(arena.use_chunk(size, offset, rounded));
+                return Some(arena.use_chunk(size, offset, rounded, self.limit / WASTE_PART));
             }
             let (offset, size) = self.extend(arena, rounded)?;
             arena.chunks.insert(offset, Chunk { size, free: true });
@@ -274,9 +275,9 @@ impl Pool {
 }
 
 impl Arena {
-    fn use_chunk(&mut self, size: u64, offset: u64, rounded: u64) -> (u64, u64) {
+    fn use_chunk(&mut self, size: u64, offset: u64, rounded: u64, waste: u64) -> (u64, u64) {
         self.free.remove(&(size, offset));
-        let split = size >= 2 * rounded || size - rounded >= WASTE_MAX;
+        let split = size >= 2 * rounded || size - rounded >= waste;
         let used = if split { rounded } else { size };
         let chunk = |size, free| Chunk { size, free };
         self.chunks.insert(offset, chunk(used, false));
