@@ -72,7 +72,7 @@ test-e2e: wheel attacker standin venv-old
 # The suites that a GPU would see, on the stand-in for CUDA; `make test` has the short ones.
 STANDIN_SUITES = $(addprefix tests/e2e/test_,scripts.py memory.py isolation.py policies.py kill.py)
 STANDIN_SHORT = $(addprefix tests/e2e/test_,scripts.py memory.py isolation.py kill.py) \
-  -k "donation or memories or do_not_fit_together or while_arrays_are_paged or host_is_replaced"
+  -k "donation or memories or do_not_fit_together or while_arrays_are_paged or (host_is_replaced and steps)"
 test-standin: wheel standin
 	$(VENV)/bin/python -m pytest -q --durations 10 --device standin $(STANDIN_SUITES)
 
