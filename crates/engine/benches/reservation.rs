@@ -194,6 +194,7 @@ impl World {
                     bytes,
                     paged_bytes: 0,
                 }),
+                Decision::PageIn { session, .. } => panic!("{session} is paged in ahead"),
                 Decision::Refuse { session, why } => panic!("{session}: {why:?}"),
             }
         }

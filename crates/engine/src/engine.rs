@@ -32,6 +32,8 @@ pub struct Engine {
     pub(crate) queues: Queues,
     pub(crate) co_run: CoRun,
     pub(crate) estimates: Estimates,
+    /// Copies to the device wait for what was handed to it before: it has memory of its own.
+    pub(crate) own_memory: bool,
     /// Under a policy that serves one session alone: that one.
     pub(crate) owner: Option<SessionId>,
     /// The time of the event that is handled.
@@ -56,6 +58,7 @@ impl Engine {
             queues: Queues::new(policy, lanes, width),
             co_run: CoRun::default(),
             estimates: Estimates::default(),
+            own_memory: false,
             owner: None,
             now: Time(0),
             wake_at: None,
@@ -102,6 +105,7 @@ impl Engine {
                 host_bytes,
             } => self.released(session, resident_bytes, paged_bytes, host_bytes),
             Event::PagingOut { session, bytes } => self.paging_out(session, bytes),
+            Event::PagedIn { session } => self.paged_in(session),
             Event::PagedOut {
                 session,
                 bytes,
@@ -327,7 +331,10 @@ impl Engine {
 
     /// Nothing is to be done any more for the session's request.
     pub(crate) fn withdraw(&mut self, id: SessionId) {
-        self.touch(id).request = None;
+        let session = self.touch(id);
+        session.request = None;
+        let lane = session.lane;
+        self.queues.lane_mut(lane).withdraw(id);
         self.memory.reservation_mut().give_up(id);
     }
 

@@ -156,6 +156,10 @@ pub enum Event {
         session: SessionId,
         bytes: u64,
     },
+    /// `PageIn` was carried out: the copies were handed to the device.
+    PagedIn {
+        session: SessionId,
+    },
     /// `PageOut` was carried out: `bytes` are now in host memory, perhaps fewer than asked. If a
     /// request waits, `paged_bytes` of its arguments are paged out now.
     PagedOut {
@@ -205,6 +209,9 @@ pub enum Decision {
     /// Carry out the session's request: its arrays are in this lane, and its iteration runs there.
     /// The ledger has taken the room, also for arguments that must be paged in.
     Start { session: SessionId, lane: Lane },
+    /// Page in the arguments of the session's request now, which goes on waiting for its turn: the
+    /// ledger has taken the room. Only on a device with memory of its own.
+    PageIn { session: SessionId, lane: Lane },
     /// Evicted: page out at least this many bytes of the session's arrays, or as many as can be moved.
     PageOut { session: SessionId, bytes: u64 },
     /// The session's request cannot be carried out, neither now nor later.

@@ -224,6 +224,7 @@ impl Day {
                     let took = self.random.u64(..SECOND_NS / 10);
                     self.later(took, Action::PagedOut(id, bytes));
                 }
+                Decided::PageIn(_) => unreachable!("only where memory is the device's own"),
                 Decided::Refuse(id, _) => {
                     self.jobs.get_mut(&id).expect("it is open").asked = None;
                 }

@@ -97,8 +97,10 @@ impl Simulation {
                         true => 1,
                         false => DEPTH,
                     };
+                    let mut here = self.sessions.iter().filter(|(_, other)| other.pages_in);
+                    let copies = here.any(|(other, _)| self.lane(*other) == Some(lane));
                     assert!(
-                        ahead as usize >= places,
+                        ahead as usize >= places || copies,
                         "session {id} could be handed to its lane"
                     );
                 }
@@ -162,6 +164,12 @@ impl Simulation {
                 assert!(!is_held, "{session} starts while it is held back");
                 let pages_out = self.session(session.0).pages_out;
                 assert!(!pages_out, "{session} starts while it is paged out");
+            }
+            Decision::PageIn { session, .. } => {
+                let found = self.session(session.0);
+                assert!(!found.pages_out, "{session} is paged out and in");
+                let paged = found.request.map_or(0, |(demand, _)| demand.paged_bytes);
+                assert!(paged > 0, "{session} has nothing to page in");
             }
             Decision::PageOut { session, bytes } => {
                 let found = self.session(session.0);

@@ -37,6 +37,8 @@ struct Locked<D: Device> {
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Decided {
     pub(crate) verdict: Option<Verdict>,
+    /// The lane in which the session must page in what its operation needs, before anything else.
+    pub(crate) page_in: Option<Lane>,
     /// Bytes of its arrays that the session must page out.
     pub(crate) page_out: Option<u64>,
 }
@@ -53,12 +55,14 @@ impl Decided {
         match decision {
             Decision::Start { lane, .. } => self.verdict = Some(Verdict::Start(lane)),
             Decision::Refuse { why, .. } => self.verdict = Some(Verdict::Refuse(why)),
+            Decision::PageIn { lane, .. } => self.page_in = Some(lane),
             Decision::PageOut { bytes, .. } => self.page_out = Some(bytes),
         }
     }
 
     pub(crate) fn merge(&mut self, later: Self) {
         self.verdict = later.verdict.or(self.verdict);
+        self.page_in = later.page_in.or(self.page_in);
         self.page_out = later.page_out.or(self.page_out);
     }
 }
@@ -147,6 +151,7 @@ impl<D: Device> ClockedEngine<D> {
         for &decision in &decisions {
             let session = match decision {
                 Decision::Start { session, .. }
+                | Decision::PageIn { session, .. }
                 | Decision::PageOut { session, .. }
                 | Decision::Refuse { session, .. } => session,
             };

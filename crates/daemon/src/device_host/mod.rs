@@ -96,6 +96,10 @@ impl<D: Device> Host<D> {
         let room = settings.room(&description);
         let lanes = settings.device.lanes.unwrap_or(1);
         let engine = Engine::new(settings.scheduling.policy, room, description.lanes, lanes);
+        let engine = match description.on_host {
+            true => engine,
+            false => engine.with_own_memory(),
+        };
         let pinned_bytes = settings.pinned_bytes(&room);
         let pins = memory::pins::Pins::new(&device, pinned_bytes);
         let pages = memory::page_pool::Pool::new(

@@ -83,6 +83,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Run>,
+    /// Runs that were ever put into the queue.
+    pushed: u64,
     /// Time since the device was opened, if the clock is manual.
     now: Duration,
     closed: bool,
@@ -113,8 +115,15 @@ impl Lane {
         self.shared.changed.notify_all();
     }
 
+    pub(super) fn pushed(&self) -> u64 {
+        self.shared.lock().pushed
+    }
+
     pub(super) fn push(&self, run: Run) {
-        self.shared.lock().queue.push_back(run);
+        let mut state = self.shared.lock();
+        state.queue.push_back(run);
+        state.pushed += 1;
+        drop(state);
         self.shared.changed.notify_all();
     }
 }

@@ -138,6 +138,11 @@ impl ScriptedDevice {
         self.accelerator.break_up(pieces);
     }
 
+    /// Launches that the lanes were ever given.
+    pub fn launches(&self) -> u64 {
+        self.lanes.iter().map(Lane::pushed).sum()
+    }
+
     /// Bytes that arrays and running programs hold.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::SeqCst)

@@ -88,6 +88,11 @@ impl Memory {
         }
     }
 
+    /// Room for arguments that are paged in before the request's turn.
+    pub(crate) fn page_in(&mut self, session: SessionId, bytes: u64) {
+        self.ledger.take(session, bytes, bytes);
+    }
+
     /// A lane's scratch changes its size.
     pub(crate) fn resize_lane(&mut self, (before, after): (u64, u64)) {
         self.ledger.resize_lane(before, after);

@@ -38,6 +38,10 @@ pub(crate) struct LaneState {
     /// When the first in order became the first. A device that runs small programs at once may end the
     /// second before it.
     led_since: Time,
+    /// Whose copies to the device are to be handed over before anything else, if something runs.
+    pages_in: Option<SessionId>,
+    /// Who was paged in ahead of its turn: one iteration of another goes first.
+    lets_pass: Option<SessionId>,
     /// The session of the last one that ended.
     last_session: Option<SessionId>,
     /// The largest scratch of `iterations`.
@@ -194,6 +198,7 @@ impl LaneState {
             true => 0,
             false => self.vacant.saturating_sub(1),
         };
+        self.lets_pass = None;
         let before = self.size_bytes;
         self.size_bytes = before.max(iteration.scratch_bytes);
         self.iterations.push_back(iteration);
@@ -201,11 +206,14 @@ impl LaneState {
     }
 
     /// Whether a request that calls back, or does not, may be handed over now if the lane may have
-    /// `depth` iterations in order. One that calls back runs alone, and a first in order that waits
+    /// `depth` iterations in order. While something runs, copies go before what comes after them. One that calls back runs alone, and a first in order that waits
     /// for that is not overtaken.
     pub(crate) fn lets_in(&self, calls_back: bool, depth: usize) -> bool {
         if self.iterations.is_empty() {
             return true;
+        }
+        if self.pages_in.is_some() {
+            return false;
         }
         let has_place = self.in_order() < depth;
         if self.iterations.iter().any(|i| i.calling.is_some()) {
@@ -216,6 +224,28 @@ impl LaneState {
             .filter_map(BTreeMap::first_key_value)
             .min_by_key(|(order, _)| *order);
         has_place && !calls_back && !first.is_some_and(|(_, first)| first.calls_back)
+    }
+
+    /// A session is paged in ahead of its turn.
+    pub(crate) fn begin_page_in(&mut self, session: SessionId) {
+        self.pages_in = Some(session);
+        self.lets_pass = Some(session);
+    }
+
+    /// Its copies were handed over.
+    pub(crate) fn page_in_begun(&mut self, session: SessionId) {
+        self.pages_in.take_if(|other| *other == session);
+    }
+
+    /// The session asks for nothing any more.
+    pub(crate) fn withdraw(&mut self, session: SessionId) {
+        self.page_in_begun(session);
+        self.lets_pass.take_if(|other| *other == session);
+    }
+
+    /// Who lets another go first.
+    pub(super) fn lets_pass(&self) -> Option<SessionId> {
+        self.lets_pass
     }
 
     /// The iteration waits for its job's callback.

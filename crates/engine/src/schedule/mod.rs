@@ -4,6 +4,7 @@ mod aging;
 mod co_run;
 mod estimates;
 mod lanes;
+mod page_in;
 mod queues;
 mod select;
 mod virtual_time;

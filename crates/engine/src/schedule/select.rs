@@ -75,7 +75,10 @@ impl Engine {
                 continue;
             }
             if self.need(next) <= self.free_for(next) && !self.would_delay_holder(next) {
-                self.start(next, out);
+                match self.is_paged_in_ahead(next) {
+                    true => self.page_in_ahead(next, out),
+                    false => self.start(next, out),
+                }
                 continue;
             }
             let holder = self.memory.reservation().holder();
@@ -113,7 +116,10 @@ impl Engine {
         let lanes = self.queues.lanes().iter().enumerate();
         let lanes = lanes.filter(|(_, lane)| !lane.is_full());
         lanes.flat_map(move |(index, lane)| {
-            let resident = lane.resident.first_key_value();
+            let resident = match lane.lets_pass() {
+                None => lane.resident.first_key_value(),
+                Some(session) => self.first_beside(Lane(index as u32), session),
+            };
             let heads = [resident, lane.paged.first_key_value()];
             let heads = heads.into_iter().flatten();
             let heads = heads.filter(|(order, waiting)| {
@@ -126,6 +132,16 @@ impl Engine {
                 waiting,
             })
         })
+    }
+
+    /// The lane's first resident request where the session, which was paged in ahead of its turn, lets
+    /// another go first.
+    fn first_beside(&self, lane: Lane, session: SessionId) -> Option<(&Order, &Waiting)> {
+        let resident = &self.queues.lane(lane).resident;
+        match self.goes_between(lane, session) {
+            Some(other) => resident.iter().find(|(_, w)| w.session == other.session),
+            None => resident.first_key_value(),
+        }
     }
 
     /// The order of a session's request among all.

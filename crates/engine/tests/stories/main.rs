@@ -9,6 +9,7 @@ mod departure;
 mod eviction;
 mod host_memory;
 mod lanes;
+mod page_in;
 mod refusal;
 mod reservation;
 mod residency;

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut, RangeInclusive};
 use salus_engine::{JobSettings, Lane, NonZeroDuration, Policy, Program, Refusal, Room, Time, Why};
 use salus_sim::{Decided, Needs, Opening, Simulation, launch, launch_with_callbacks, upload};
 
-pub(crate) use salus_sim::Decided::{PageOut, Refuse, Start};
+pub(crate) use salus_sim::Decided::{PageIn, PageOut, Refuse, Start};
 
 pub(crate) const MIB: u64 = 1 << 20;
 /// What is asked for beyond what is lacking.
@@ -78,6 +78,20 @@ impl Story {
 
     pub(crate) fn in_room(room: Room, lanes: u32) -> Self {
         Self(Simulation::new(Policy::Deadline, room, lanes, lanes))
+    }
+
+    /// On a device with memory of its own, served in the order of asking.
+    pub(crate) fn with_own_memory(policy: Policy, device_mib: u64, host_mib: u64) -> Self {
+        let room = Room {
+            device_bytes: device_mib * MIB,
+            host_bytes: host_mib * MIB,
+            user_max: None,
+        };
+        Self(Simulation::new(policy, room, 1, 1).with_own_memory())
+    }
+
+    pub(crate) fn of(simulation: Simulation) -> Self {
+        Self(simulation)
     }
 
     pub(crate) fn at(&mut self, n: u64) -> &mut Self {

@@ -146,6 +146,15 @@ impl Job {
         bytes
     }
 
+    /// What it waits for with is on the device from now on.
+    pub(crate) fn page_in(&mut self) {
+        let asked = self.asked.as_mut().expect("only those that ask");
+        asked.demand.paged_bytes = 0;
+        for &at in &asked.arguments {
+            self.arrays[at].paged = false;
+        }
+    }
+
     /// How long it does nothing before it acts again.
     pub(crate) fn idle_ns(&self, random: &mut Rng) -> u64 {
         match random.below(10) {

@@ -22,6 +22,7 @@ pub(crate) enum Action {
     /// An iteration that calls back begins a callback, comes back from it, or ends.
     Step(u64),
     PagedOut(u64),
+    PagedIn,
 }
 
 pub(crate) struct Swarm {
@@ -52,6 +53,7 @@ pub(crate) struct Swarm {
     pub(crate) starts: u64,
     pub(crate) callbacks: u64,
     pub(crate) moved_bytes: u64,
+    pub(crate) pages_in: u64,
     pub(crate) longest_wait_ns: u64,
 }
 
@@ -81,7 +83,10 @@ impl Swarm {
             false => room.device_bytes,
         };
         Self {
-            simulation: Simulation::new(policy, room, lanes, width),
+            simulation: match separate {
+                true => Simulation::new(policy, room, lanes, width).with_own_memory(),
+                false => Simulation::new(policy, room, lanes, width),
+            },
             separate,
             gives_shares: gives_shares(policy),
             random,
@@ -100,6 +105,7 @@ impl Swarm {
             starts: 0,
             callbacks: 0,
             moved_bytes: 0,
+            pages_in: 0,
             longest_wait_ns: 0,
         }
     }
@@ -187,6 +193,7 @@ impl Swarm {
             }
             Action::Step(calling) => self.step(id, calling),
             Action::PagedOut(asked_bytes) => self.paged_out(id, asked_bytes),
+            Action::PagedIn => self.tell(|simulation| simulation.paged_in(id)),
         }
     }
 
@@ -347,6 +354,12 @@ impl Swarm {
                 Decided::PageOut(id, bytes) => {
                     let after_ns = self.random.below(MOVE_MAX_NS);
                     self.later(after_ns, id, Action::PagedOut(bytes));
+                }
+                Decided::PageIn(id) => {
+                    self.job_mut(id).page_in();
+                    self.pages_in += 1;
+                    let after_ns = self.random.below(MOVE_MAX_NS);
+                    self.later(after_ns, id, Action::PagedIn);
                 }
                 Decided::Refuse(id, why) => {
                     self.job_mut(id).asked = None;

@@ -311,6 +311,7 @@ impl Run {
             match decision {
                 Decided::Start(id) => self.start(id),
                 Decided::PageOut(id, bytes) => self.page_out(self.job_of(id), bytes),
+                Decided::PageIn(_) => unreachable!("only where memory is the device's own"),
                 Decided::Refuse(id, why) => {
                     let (index, now) = (self.job_of(id), self.now());
                     let actor = &mut self.actors[index];

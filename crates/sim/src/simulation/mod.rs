@@ -43,6 +43,7 @@ pub enum Decided {
     Start(u64),
     /// At least this many bytes.
     PageOut(u64, u64),
+    PageIn(u64),
     Refuse(u64, Refusal),
 }
 
@@ -70,6 +71,8 @@ pub struct Session {
     pub running: Vec<Iteration>,
     /// It was asked to page out, and has not answered.
     pub pages_out: bool,
+    /// It was asked to page in before its turn, and has not answered.
+    pub pages_in: bool,
     pub paused: bool,
 }
 
@@ -86,6 +89,15 @@ pub struct Iteration {
 }
 
 impl Session {
+    /// What it asks for is paged in, before it is its turn.
+    fn page_in(&mut self) {
+        self.pages_in = true;
+        let (demand, _) = self.request.as_mut().expect("only those that ask");
+        let bytes = std::mem::take(&mut demand.paged_bytes);
+        self.resident_bytes += bytes;
+        self.paged_bytes -= bytes;
+    }
+
     pub fn settings(&self) -> JobSettings {
         self.settings
     }
@@ -103,6 +115,13 @@ impl Simulation {
             free_at: BTreeMap::new(),
             started: 0,
         }
+    }
+
+    /// On a device with memory of its own.
+    #[must_use]
+    pub fn with_own_memory(mut self) -> Self {
+        self.engine = self.engine.with_own_memory();
+        self
     }
 
     // What happens. Each returns what the engine decided, which is in the record already.
@@ -127,6 +146,7 @@ impl Simulation {
             request: None,
             running: Vec::new(),
             pages_out: false,
+            pages_in: false,
             paused: false,
         };
         self.sessions.insert(id, session);
@@ -238,6 +258,13 @@ impl Simulation {
             paged_bytes: 0,
             host_bytes,
         })
+    }
+
+    /// The answer to `PageIn`.
+    pub fn paged_in(&mut self, id: u64) -> Vec<Decided> {
+        self.session_mut(id).pages_in = false;
+        let session = SessionId(id);
+        self.tell(Event::PagedIn { session })
     }
 
     /// The most that it may page out, beyond what it was asked for.
@@ -377,11 +404,13 @@ impl Simulation {
                 }
             }
             Decision::PageOut { session, .. } => self.session_mut(session.0).pages_out = true,
+            Decision::PageIn { session, .. } => self.session_mut(session.0).page_in(),
             Decision::Refuse { session, .. } => self.session_mut(session.0).request = None,
         }
         match decision {
             Decision::Start { session, .. } => Decided::Start(session.0),
             Decision::PageOut { session, bytes } => Decided::PageOut(session.0, bytes),
+            Decision::PageIn { session, .. } => Decided::PageIn(session.0),
             Decision::Refuse { session, why } => Decided::Refuse(session.0, why),
         }
     }

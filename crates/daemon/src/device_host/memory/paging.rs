@@ -265,6 +265,31 @@ impl<D: Device> SessionThread<D> {
         }
     }
 
+    /// Pages in the arguments of the launch at the head of the window before its turn, for which the
+    /// engine has reserved their memory, and tells the engine. What cannot be paged in fails the launch
+    /// when its turn has come.
+    pub(crate) fn page_in_ahead(&mut self, lane: u32) {
+        let ids = match self.window.front() {
+            Some(Operation::Launch(launch)) => launch.argument_ids().to_vec(),
+            _ => Vec::new(),
+        };
+        let mut paged_in = PagedIn::default();
+        for &id in &ids {
+            if let Ok((_, one)) = self.page_in_one(id, lane) {
+                paged_in.bytes += one.bytes;
+                paged_in.took += one.took;
+            }
+        }
+        self.note_paged_in(paged_in);
+        let held: Result<Vec<Held<D>>, Error> =
+            ids.iter().map(|&id| self.arrays.held(id)).collect();
+        if let (Some(Operation::Launch(launch)), Ok(held)) = (self.window.front_mut(), held) {
+            launch.hold_arguments(held);
+        }
+        let session = self.shared.id;
+        self.tell(Event::PagedIn { session });
+    }
+
     /// The engine has reserved memory for what the operation at the head of the window would have paged
     /// in, and counts it as on the device. It never will be: its memory is given back from there.
     pub(crate) fn count_as_paged_in(&mut self) {

@@ -51,7 +51,7 @@ impl<D: Device> SessionThread<D> {
         // A turn that was granted before is given back unused; after `Withdrew` none is granted.
         self.take_decisions();
         let granted = matches!(self.decided.verdict, Some(Verdict::Start(_)));
-        if granted {
+        if granted || self.decided.page_in.is_some() {
             self.count_as_paged_in();
         }
         if let Some(unused) = self.unused_turn().filter(|_| granted) {

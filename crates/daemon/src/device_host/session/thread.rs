@@ -97,7 +97,7 @@ impl<D: Device> SessionThread<D> {
         self.launches_ended(&mail.ended);
         loop {
             // The engine may decide this in answer to any event.
-            self.page_out_as_decided();
+            self.move_as_decided();
             self.handle_failures();
             if self.awaits.is_some() {
                 return;
@@ -111,9 +111,9 @@ impl<D: Device> SessionThread<D> {
                 Admitted::Never(error) => self.refuse(operation, error),
                 Admitted::Later => {
                     self.window.push_front(operation);
-                    let paged_out = self.page_out_as_decided();
+                    let moved = self.move_as_decided();
                     let failed = !self.failures.is_empty();
-                    if !paged_out && !failed && self.decided.verdict.is_none() {
+                    if !moved && !failed && self.decided.verdict.is_none() {
                         return;
                     }
                 }
@@ -144,11 +144,16 @@ impl<D: Device> SessionThread<D> {
         }
     }
 
-    /// Pages out what the engine has decided. False if that is nothing.
-    fn page_out_as_decided(&mut self) -> bool {
+    /// Pages in and out what the engine has decided. False if that is nothing.
+    fn move_as_decided(&mut self) -> bool {
         let mut any = false;
         loop {
             self.take_decisions();
+            // It was decided before anything was to be paged out.
+            if let Some(lane) = self.decided.page_in.take() {
+                self.page_in_ahead(lane.0);
+                any = true;
+            }
             let Some(bytes) = self.decided.page_out.take() else {
                 return any;
             };

@@ -141,7 +141,10 @@ impl Fixture {
             health: Health::default(),
             notices: Mutex::new(crate::log::Quota::of(1000)),
             device,
-            engine: ClockedEngine::new(Engine::new(Policy::Fair, room, 1, 1)),
+            engine: ClockedEngine::new(match config.on_host {
+                true => Engine::new(Policy::Fair, room, 1, 1),
+                false => Engine::new(Policy::Fair, room, 1, 1).with_own_memory(),
+            }),
             earlier_runs: crate::device_host::programs::earlier_runs::EarlierRuns::open(
                 cache.path(),
             ),

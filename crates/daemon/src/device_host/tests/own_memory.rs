@@ -281,3 +281,89 @@ fn a_job_that_dies_while_it_is_to_be_paged_in_leaves_nothing_behind() {
         assert_eq!(charged(&fixture), (0, 0, 0));
     }
 }
+
+#[test]
+fn a_session_is_paged_in_while_another_computes() {
+    let mut fixture = Fixture::separate(Clock::Manual, room(2_600_000, 4 * LARGE_BYTES));
+    let mut jobs: Vec<Job> = (0..3).map(|_| fixture.job("train.py")).collect();
+    for (n, job) in (1..).zip(&mut jobs) {
+        job.compile(1, MAKE).expect("compiles");
+        job.compile(2, LOOK).expect("compiles");
+        job.upload(1, [1.0; 4]);
+        job.execute(1, 1, &[1], 10);
+        fixture.run_until(n);
+    }
+    // The third made the first leave, and is gone.
+    drop(jobs.pop());
+    fixture.until(|| fixture.sum(|_| 1) == 2);
+    let of_first = |fixture: &Fixture| {
+        let session = salus_engine::SessionId(1);
+        fixture.host.engine.look(|engine, _| {
+            let holding = engine.ledger().holding(session).copied();
+            let running = engine.account(session).map(|account| account.running);
+            (holding.expect("it is open").paged_bytes, running)
+        })
+    };
+    assert!(of_first(&fixture).0 >= LARGE_BYTES);
+    let ran = fixture.sum(|account| account.iterations);
+    let (first, second) = jobs.split_at_mut(1);
+    let (first, second) = (&mut first[0], &mut second[0]);
+    let launched = fixture.host.device.launches();
+    for operation in 2..=5 {
+        second.execute(operation, 2, &[10], 20 + operation);
+    }
+    // Each iteration takes a millisecond, and time passes only here, once both are in the lane.
+    let one_ends = |n: u64| {
+        fixture.until(|| fixture.host.device.launches() == launched + n + 1);
+        fixture.host.device.advance(Duration::from_millis(1));
+        fixture.until(|| fixture.sum(|account| account.iterations) == ran + n);
+    };
+    first.execute(2, 2, &[10], 20);
+    fixture.until(|| fixture.waiting() == 2);
+    // As soon as one of the second has ended, the first is copied, and another of the second goes
+    // before it: it waits, and has nothing in pages any more that it needs.
+    one_ends(1);
+    fixture.until(|| {
+        let (paged, running) = of_first(&fixture);
+        paged < LARGE_BYTES && running == Some(0)
+    });
+    fixture.until(|| fixture.sum(|account| account.running.into()) == 2);
+    assert_eq!(of_first(&fixture).1, Some(0));
+    one_ends(2);
+    fixture.until(|| of_first(&fixture).1 == Some(1));
+    fixture.run_until(ran + 5);
+    first.ended(2).expect("it ran");
+    second.ended(5).expect("it ran");
+    let see = |job: &mut Job, array| job.fetch(9, array).expect("it is there");
+    assert_eq!(see(first, 20), see(second, 22));
+}
+
+#[test]
+fn a_job_that_dies_while_it_is_paged_in_ahead_leaves_nothing_behind() {
+    for _ in 0..10 {
+        let mut fixture = Fixture::separate(Clock::Real, room(2_600_000, 4 * LARGE_BYTES));
+        let jobs: Vec<Job> = (0..3).map(|_| fixture.job("train.py")).collect();
+        let threads: Vec<_> = (0..)
+            .zip(jobs)
+            .map(|(n, mut job)| {
+                std::thread::spawn(move || {
+                    job.compile(1, MAKE).expect("compiles");
+                    job.compile(2, LOOK).expect("compiles");
+                    job.upload(1, [1.0; 4]);
+                    job.execute(1, 1, &[1], 10);
+                    for operation in 2..20 {
+                        job.execute(operation, 2, &[10], 20 + operation);
+                    }
+                    // It waits for some of them, and dies while others wait.
+                    job.ended(4 * n + 2).expect("it ran");
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().expect("it ran");
+        }
+        fixture.until(|| fixture.sum(|_| 1) == 0);
+        assert_eq!(charged(&fixture), (0, 0, 0));
+        fixture.until(|| fixture.host.device.used_bytes() == 0);
+    }
+}

@@ -181,6 +181,8 @@ impl Recorder {
                         open.paging_out = Some((bytes, now));
                     }
                 }
+                // It is noted when it was carried out.
+                Decision::PageIn { .. } => {}
                 Decision::Refuse { session, why } => {
                     self.gave_up(now, session, engine);
                     let at = now;

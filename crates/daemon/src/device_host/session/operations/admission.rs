@@ -155,6 +155,9 @@ impl<D: Device> SessionThread<D> {
         self.tell(Event::Withdrew { session });
         // After this nothing is granted; what was granted before has been taken from the ledger.
         self.take_decisions();
+        if let Some(lane) = self.decided.page_in.take() {
+            self.page_in_head(lane.0);
+        }
         let granted = self.decided.verdict.take();
         if let Some(Verdict::Start(lane)) = granted {
             self.page_in_head(lane.0);
