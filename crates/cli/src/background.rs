@@ -115,7 +115,8 @@ fn launch(arguments: &serve::Arguments, socket: &Path, log: File) -> io::Result<
         // The service outlives this directory, and one job's flags are not another's.
         .current_dir("/")
         .env_remove("XLA_FLAGS")
-        .env_remove(salus_wire::env::NAME);
+        .env_remove(salus_wire::env::NAME)
+        .env_remove(salus_wire::env::DEVICE);
     let status = command.status()?;
     if status.success() {
         Ok(reader)

@@ -143,6 +143,8 @@ mod tests {
             "job 1 priority low",
             "job 1 deadline 5ms",
             "policy set srtf",
+            "policy set srtf --device cuda:1",
+            "run --device cuda:1 -- true",
             "trace --last 10s",
             "sim f.txt --policy las",
             "bench overhead --pairs 8 --only step_1ms",

@@ -14,6 +14,7 @@ use salus_harness::{Keeper, LineReader, TempDir, Watch};
 use salus_wire::env;
 use serde_json::Value;
 
+mod devices;
 mod trace;
 
 /// What takes longer hangs.
@@ -57,6 +58,7 @@ impl Home {
             .env(env::LIBRARY, self.path("lib.so"))
             .env_remove(env::SOCKET)
             .env_remove(env::NAME)
+            .env_remove(env::DEVICE)
             .env_remove(env::IDLE_SECONDS)
             .env_remove("PYTHONPATH")
             .stdin(Stdio::null());

@@ -4,6 +4,7 @@
 //! believed.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -72,7 +73,8 @@ pub fn ask_within(
     request: Request,
     time: Duration,
 ) -> Result<Option<Answered>, Problem> {
-    let Some((received, stream)) = converse(path, request, time)? else {
+    let mut inbox = Inbox::default();
+    let Some((received, stream)) = converse(path, request, time, &mut inbox)? else {
         return Ok(None);
     };
     let FromService::Answer(answer) = received.message else {
@@ -88,25 +90,58 @@ pub fn ask_within(
     Ok(Some(Answered { json, stream }))
 }
 
-/// Asks the service at `path` what happened in the last `seconds`, 0 being all that it knows.
-pub fn ask_trace(path: &Path, seconds: u32) -> Result<Option<Recording>, Problem> {
-    let Some((received, _)) = converse(path, Request::Trace { seconds }, ANSWER_TIME)? else {
+/// What one device has recorded.
+pub struct DeviceTrace {
+    pub device: String,
+    /// Or the state of the device, which is why there is none.
+    pub recording: Result<Recording, String>,
+}
+
+/// Asks the service at `path` what happened in the last `seconds`, 0 being all that it knows: of each
+/// device.
+pub fn ask_trace(path: &Path, seconds: u32) -> Result<Option<Vec<DeviceTrace>>, Problem> {
+    let mut inbox = Inbox::default();
+    let request = Request::Trace { seconds };
+    let Some((mut received, stream)) = converse(path, request, ANSWER_TIME, &mut inbox)? else {
         return Ok(None);
     };
-    let (FromService::Trace(trace), Some(descriptor)) = (received.message, received.descriptor)
-    else {
-        return Err(something_else(path));
-    };
+    let mut traces = Vec::new();
+    loop {
+        let FromService::Trace(trace) = received.message else {
+            return Err(something_else(path));
+        };
+        let recording = match (trace.missing, received.descriptor) {
+            (Some(state), _) => Err(state),
+            (None, Some(descriptor)) => Ok(read_recording(path, descriptor, trace.bytes)?),
+            (None, None) => return Err(something_else(path)),
+        };
+        traces.push(DeviceTrace {
+            device: trace.device,
+            recording,
+        });
+        // Not as many as a service may say, but as many as it sends.
+        if trace.more == 0 {
+            return Ok(Some(traces));
+        }
+        received = receive(&stream, &mut inbox).map_err(|e| {
+            let at = path.display();
+            Problem::new(format!(
+                "the service at `{at}` sent only a part of the trace: {e}"
+            ))
+        })?;
+    }
+}
+
+fn read_recording(path: &Path, descriptor: OwnedFd, bytes: u64) -> Result<Recording, Problem> {
     let broken = |e: String| {
         let at = path.display();
         Problem::new(format!("the trace of the service at `{at}` is broken: {e}"))
     };
-    if trace.bytes > limits::BLOB_BYTES as u64 {
-        return Err(broken(format!("it has {} bytes", trace.bytes)));
+    if bytes > limits::BLOB_BYTES as u64 {
+        return Err(broken(format!("it has {bytes} bytes")));
     }
-    let data = open_blob(descriptor, trace.bytes).map_err(|e| broken(e.to_string()))?;
-    let recording = Recording::take(&mut Reader::new(&data), 0).map_err(|e| broken(e.0))?;
-    Ok(Some(recording))
+    let data = open_blob(descriptor, bytes).map_err(|e| broken(e.to_string()))?;
+    Recording::take(&mut Reader::new(&data), 0).map_err(|e| broken(e.0))
 }
 
 fn something_else(path: &Path) -> Problem {
@@ -119,6 +154,7 @@ fn converse(
     path: &Path,
     request: Request,
     time: Duration,
+    inbox: &mut Inbox,
 ) -> Result<Option<(Received<FromService>, UnixStream)>, Problem> {
     let stream = match endpoint::connect(path, Instant::now() + CONNECT_TIME) {
         Ok(socket) => UnixStream::from(socket),
@@ -148,7 +184,7 @@ fn converse(
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => return Err(broken(e)),
         _ => {}
     }
-    let received = receive(&stream).map_err(broken)?;
+    let received = receive(&stream, inbox).map_err(broken)?;
     if let FromService::Refused(refused) = received.message {
         let mut problem = Problem::from(refused.error);
         problem.what = format!("the service at `{at}` refused: {}", problem.what);
@@ -157,8 +193,7 @@ fn converse(
     Ok(Some((received, stream)))
 }
 
-fn receive(stream: &UnixStream) -> io::Result<Received<FromService>> {
-    let mut inbox = Inbox::default();
+fn receive(stream: &UnixStream, inbox: &mut Inbox) -> io::Result<Received<FromService>> {
     loop {
         if let Some(received) = inbox.take().map_err(io::Error::other)? {
             return Ok(received);

@@ -7,6 +7,7 @@
 //! Promise: no text of a configuration makes it panic.
 //! Not here: the settings (`config/sections.rs`), how they are read (`config/file.rs`), where it is looked for (`paths.rs`), what the settings do.
 
+mod device_names;
 mod file;
 mod host_settings;
 mod sections;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+pub use self::device_names::{DeviceNames, VISIBLE_DEVICES, is_path, split};
 use self::file::File;
 pub use self::host_settings::HostSettings;
 use self::sections::Sections;

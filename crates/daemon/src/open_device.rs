@@ -5,9 +5,9 @@
 use salus_device::{
     Clock, PjrtConfig, PjrtDevice, Purpose, ScriptedConfig, ScriptedDevice, preload,
 };
-use salus_wire::Error;
+use salus_wire::{Error, Value};
 
-use crate::config::HostSettings;
+use crate::config::{HostSettings, VISIBLE_DEVICES};
 use crate::log;
 use crate::sandbox::{self, Held, Process, Strength};
 
@@ -47,14 +47,18 @@ fn preload_libraries(settings: &HostSettings) {
 }
 
 fn open_plugin(settings: &HostSettings, purpose: Purpose) -> Result<PjrtDevice, Error> {
+    let options = settings.device.options.iter();
+    let mut options: Vec<(String, Value)> = options
+        .map(|(name, value)| (name.clone(), value.into()))
+        .collect();
+    if let Some(index) = settings.device_index {
+        // Of all others it would take memory.
+        options.retain(|(name, _)| name != VISIBLE_DEVICES);
+        options.push((VISIBLE_DEVICES.into(), Value::Ints(vec![index.into()])));
+    }
     let config = PjrtConfig {
         plugin: settings.plugin.clone(),
-        options: settings
-            .device
-            .options
-            .iter()
-            .map(|(name, value)| (name.clone(), value.into()))
-            .collect(),
+        options,
         capacity_bytes: settings.device.memory,
         lanes: settings.device_lanes(),
         lapack: settings.device.lapack.clone(),

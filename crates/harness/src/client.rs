@@ -43,6 +43,11 @@ pub enum Loss {
 impl Client {
     /// A session that the service has welcomed.
     pub fn open(socket: &Path, name: &str) -> Result<Self, Loss> {
+        Self::open_on(socket, name, "")
+    }
+
+    /// The same on the device that is named.
+    pub fn open_on(socket: &Path, name: &str, device: &str) -> Result<Self, Loss> {
         let mut client = Self::connect(socket)?;
         client.push(Hello {
             protocol_min: version::MIN,
@@ -51,6 +56,7 @@ impl Client {
             name: name.into(),
             settings: JobSettings::default(),
             run: 0,
+            device: device.into(),
         });
         client.flush()?;
         match client.receive(Instant::now() + PROMPT)?.message {

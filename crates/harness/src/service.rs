@@ -124,9 +124,12 @@ impl Service {
         self.ask(Request::Report)
     }
 
-    /// What ran where and when in the last `seconds`, 0 being all that the service remembers.
+    /// What ran on the first device where and when in the last `seconds`, 0 being all that the service remembers.
     pub fn recording(&self, seconds: u32) -> Result<Recording, Problem> {
-        ask::ask_trace(&self.socket, seconds)?.ok_or_else(|| self.gone())
+        let traces = ask::ask_trace(&self.socket, seconds)?;
+        let first = traces.and_then(|traces| traces.into_iter().next());
+        let recording = first.ok_or_else(|| self.gone())?.recording;
+        recording.map_err(|state| Problem::new(format!("there is no trace: the device is {state}")))
     }
 
     fn gone(&self) -> Problem {

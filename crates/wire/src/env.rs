@@ -14,6 +14,8 @@ pub const PRIORITY: &str = "SALUS_PRIORITY";
 pub const DEADLINE_US: &str = "SALUS_DEADLINE_US";
 pub const ITERATIONS: &str = "SALUS_ITERATIONS";
 pub const EXPECT_US: &str = "SALUS_EXPECT_US";
+/// The device of the service that the job wants.
+pub const DEVICE: &str = "SALUS_DEVICE";
 /// Which `salus run` started the job.
 pub const RUN: &str = "SALUS_RUN";
 /// The file in which a job's processes leave word for their `salus run`.

@@ -44,6 +44,8 @@ struct Environment {
     settings: JobSettings,
     /// Which `salus run` started the job; 0 is none.
     run: u64,
+    /// The device of the service that the job wants; empty is any.
+    device: String,
     deadline: Duration,
 }
 
@@ -75,6 +77,7 @@ fn environment() -> &'static Environment {
                 memory_max: count(env::MEMORY_MAX),
             },
             run: number(env::RUN),
+            device: text(env::DEVICE).unwrap_or_default(),
             deadline: text(env::CONNECT_SECONDS)
                 .and_then(|seconds| seconds.parse().ok())
                 .and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
@@ -113,6 +116,7 @@ pub(crate) fn open(choice: Choice) -> Result<Opened> {
         name: name(choice.name),
         settings: environment().settings,
         run: environment().run,
+        device: environment().device.clone(),
     };
     match send_all(&socket, &ToService::from(hello), None) {
         // Whom it does not let in it may have refused, with a reason, and hung up already.

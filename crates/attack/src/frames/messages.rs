@@ -189,6 +189,7 @@ pub(super) fn message(random: &mut Source) -> ToService {
                 work: NonZeroU64::new(id(random)).map(Work::Iterations),
             },
             run: id(random),
+            device: "cpu:".repeat(random.usize(..300)),
         }),
         1 => ToService::from(Command {
             protocol_min: version::MIN,

@@ -95,7 +95,10 @@ impl Jobs {
 
     pub(crate) fn set_policy(&self, name: &str) -> Result<(), Problem> {
         self.service
-            .ask(Request::Policy { name: name.into() })
+            .ask(Request::Policy {
+                name: name.into(),
+                device: String::new(),
+            })
             .map(drop)
     }
 }

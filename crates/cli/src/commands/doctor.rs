@@ -17,7 +17,7 @@ use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
 use serde_json::{Value, json};
 
-use crate::{Format, NO, Outcome, Where, output};
+use crate::{Format, NO, Outcome, Where, output, serve};
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -124,8 +124,9 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     findings.push(checks::private_dir(&places));
     findings.push(checks::cache(&config));
     if arguments.try_device {
-        let device = &config.host.device.name;
-        findings.extend(self_test::run(device, arguments.python.as_deref()));
+        // Two jobs are to share it, so it is one.
+        let device = serve::one_device(&config.host);
+        findings.extend(self_test::run(&device, arguments.python.as_deref()));
     }
     let wrong = |finding: &Finding| matches!(finding.state, State::Bad | State::Failed);
     let ready = !findings.iter().any(wrong);

@@ -55,7 +55,7 @@ enum Change {
     Resume,
     /// End it
     Kill {
-        /// Now, whatever it runs: starts the device host again, which ends all sessions
+        /// Now, whatever it runs: starts its device host again, which ends all sessions of the device
         #[arg(long)]
         now: bool,
         /// Also where others lose their sessions
@@ -137,7 +137,10 @@ fn limit(text: &str) -> Result<Limit, String> {
 }
 
 pub(crate) fn job(arguments: &Arguments) -> Outcome {
-    let Some((socket, session)) = find(&arguments.place, &arguments.job)? else {
+    let Some(Found {
+        socket, session, ..
+    }) = find(&arguments.place, &arguments.job)?
+    else {
         return Ok(NO);
     };
     let id = session["id"].as_u64().unwrap_or(0);
@@ -145,7 +148,7 @@ pub(crate) fn job(arguments: &Arguments) -> Outcome {
         now: true,
         yes: false,
     } = arguments.change
-        && let Some(lost) = others(&socket, id)?
+        && let Some(lost) = others(&socket, id, &session["device"])?
     {
         return Err(lost);
     }
@@ -162,7 +165,7 @@ pub(crate) fn job(arguments: &Arguments) -> Outcome {
 }
 
 /// What ending this session at once would cost others, if there are any.
-fn others(socket: &Path, id: u64) -> Result<Option<Problem>, Problem> {
+fn others(socket: &Path, id: u64, device: &Value) -> Result<Option<Problem>, Problem> {
     let Some(report) = ask::ask(socket, Request::Report)? else {
         return Ok(None);
     };
@@ -170,7 +173,7 @@ fn others(socket: &Path, id: u64) -> Result<Option<Problem>, Problem> {
     let sessions = sessions.unwrap_or_default();
     let others: Vec<String> = sessions
         .iter()
-        .filter(|session| session["id"].as_u64() != Some(id))
+        .filter(|session| session["id"].as_u64() != Some(id) && session["device"] == *device)
         .map(|session| {
             let iterations = session["iterations"].as_u64().unwrap_or(0);
             let time = session["device_time_ms"].as_f64().unwrap_or(0.0);
@@ -197,12 +200,12 @@ fn others(socket: &Path, id: u64) -> Result<Option<Problem>, Problem> {
 }
 
 pub(crate) fn explain(arguments: &ExplainArguments) -> Outcome {
-    let Some((_, session)) = find(&arguments.place, &arguments.job)? else {
+    let Some(found) = find(&arguments.place, &arguments.job)? else {
         return Ok(NO);
     };
     output::data(&match arguments.output {
-        Format::Json => format!("{session:#}\n"),
-        Format::Table => account(&session),
+        Format::Json => format!("{:#}\n", found.session),
+        Format::Table => account(&found.session, found.several),
     });
     Ok(ExitCode::SUCCESS)
 }
@@ -228,16 +231,21 @@ const TIMES: [(&str, &str); 8] = [
     ("host_ms", "idle: the job was running on its host"),
 ];
 
-/// Why it waits, what it holds, and where its time went; the parts add up.
-fn account(session: &Value) -> String {
+/// Why it waits, what it holds, and where its time went; the parts add up. `several`: the service has
+/// several devices.
+fn account(session: &Value, several: bool) -> String {
     let text = |key: &str| tame(session[key].as_str().unwrap_or("?"));
     let size = |key: &str| Bytes(session[key].as_u64().unwrap_or(0)).to_string();
     let time = |key: &str| session["times"][key].as_f64().unwrap_or(0.0);
     let total: f64 = TIMES.iter().map(|(key, _)| time(key)).sum();
     let mut out = format!(
-        "session {} (`{}`): {}\nit holds {} on the device and {} in host memory\n",
+        "session {} (`{}`{}): {}\nit holds {} on the device and {} in host memory\n",
         session["id"],
         text("name"),
+        match several {
+            true => format!(", {}", text("device")),
+            false => String::new(),
+        },
         text("why"),
         size("resident_bytes"),
         size("paged_bytes"),
@@ -257,8 +265,16 @@ fn account(session: &Value) -> String {
     out
 }
 
-/// The service and the session that is meant. `None`: there is none, and that was said.
-fn find(place: &Where, job: &str) -> Result<Option<(PathBuf, Value)>, Problem> {
+/// The service and the session that is meant.
+struct Found {
+    socket: PathBuf,
+    session: Value,
+    /// The service has several devices.
+    several: bool,
+}
+
+/// `None`: there is none, and that was said.
+fn find(place: &Where, job: &str) -> Result<Option<Found>, Problem> {
     let places = Places::of_this_process();
     let named = place.socket.as_deref();
     let Some(socket) = ask::find(&places, named)? else {
@@ -277,7 +293,11 @@ fn find(place: &Where, job: &str) -> Result<Option<(PathBuf, Value)>, Problem> {
     };
     let mut found = sessions.iter().filter(meant);
     match (found.next(), found.next()) {
-        (Some(session), None) => Ok(Some((socket, session.clone()))),
+        (Some(session), None) => Ok(Some(Found {
+            socket,
+            session: session.clone(),
+            several: answered.json["devices"].as_array().map_or(0, Vec::len) > 1,
+        })),
         (Some(_), Some(_)) => Err(Problem::new(format!("several sessions are called `{job}`"))
             .hint("name one by its number, which `salus ps` shows")),
         (None, _) => {

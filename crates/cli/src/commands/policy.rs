@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
+use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
 use salus_engine::Policy;
 use salus_wire::Request;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::arguments::parse_policy;
 use crate::{Format, NO, Outcome, Where, ask, output};
@@ -28,6 +29,9 @@ enum Change {
     Set {
         #[arg(value_name = "NAME", value_parser = parse_policy)]
         policy: Policy,
+        /// Of this device alone, where the service has several: cuda:1
+        #[arg(long, value_name = "NAME")]
+        device: Option<String>,
     },
 }
 
@@ -36,8 +40,9 @@ pub(crate) fn policy(arguments: &Arguments) -> Outcome {
     let named = arguments.place.socket.as_deref();
     let request = match &arguments.change {
         None => Request::Report,
-        Some(Change::Set { policy }) => Request::Policy {
+        Some(Change::Set { policy, device }) => Request::Policy {
             name: policy.name().into(),
+            device: device.clone().unwrap_or_default(),
         },
     };
     let answered = match ask::find(&places, named)? {
@@ -49,26 +54,48 @@ pub(crate) fn policy(arguments: &Arguments) -> Outcome {
         return Ok(NO);
     };
     let now = answered.json["device"]["policy"].as_str();
-    if let (Some(Change::Set { .. }), Some(now)) = (&arguments.change, now) {
-        let co_runs = Policy::named(now).is_some_and(Policy::co_runs);
-        let alone = co_runs && answered.json["device"]["lanes"] == 1;
+    if let Some(Change::Set { policy, device }) = &arguments.change {
+        let on = device
+            .as_ref()
+            .map_or_else(String::new, |device| format!(" on {device}"));
+        let alone = policy.co_runs() && answered.json["device"]["lanes"] == 1;
         let but = match alone {
             true => "; this device has one lane, so nothing runs side by side",
             false => "",
         };
-        output::say(&format!("jobs are served by `{now}` from now on{but}"));
+        let policy = policy.name();
+        output::say(&format!(
+            "jobs{on} are served by `{policy}` from now on{but}"
+        ));
         return Ok(ExitCode::SUCCESS);
     }
+    let none = Vec::new();
+    let devices = answered.json["devices"].as_array().unwrap_or(&none);
+    let devices: Vec<Value> = devices
+        .iter()
+        .map(|device| json!({ "name": device["name"], "policy": device["policy"] }))
+        .collect();
     let policies = Policy::ALL.map(|policy| (policy.name(), policy.what()));
     output::data(&match arguments.output {
         Format::Json => {
             let all = policies.map(|(name, what)| json!({ "name": name, "what": what }));
-            format!("{:#}\n", json!({ "policy": now, "policies": all }))
+            format!(
+                "{:#}\n",
+                json!({ "policy": now, "policies": all, "devices": devices })
+            )
         }
         Format::Table => {
             let line = |(name, what): (&str, &str)| {
-                let mark = if Some(name) == now { "*" } else { " " };
-                format!("{mark} {name:<10}  {what}\n")
+                let by = devices.iter().filter(|device| device["policy"] == name);
+                let by: Vec<String> = by
+                    .map(|d| tame(d["name"].as_str().unwrap_or("?")))
+                    .collect();
+                let (mark, of) = match by.is_empty() {
+                    true => (" ", String::new()),
+                    false if devices.len() == 1 => ("*", String::new()),
+                    false => ("*", format!(" ({})", by.join(", "))),
+                };
+                format!("{mark} {name:<10}  {what}{of}\n")
             };
             policies.map(line).concat()
         }

@@ -1,4 +1,4 @@
-//! `salus ps`: the device and its sessions, as a table or as JSON.
+//! `salus ps`: the devices and their sessions, as a table or as JSON.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -56,11 +56,23 @@ const COLUMNS: &[(&str, &str, Cell, bool)] = &[
     ("SCRATCH", "scratch_bytes", size, true),
 ];
 
+/// The one that says where a session is, where there are several devices.
+const DEVICE: (&str, &str, Cell, bool) = ("DEVICE", "device", plain, false);
+
 /// A job may call itself anything; the table stays one.
 const CELL_CHARS: usize = 32;
 
 fn table(report: &Value) -> String {
-    let mut out = device_line(&report["device"], &report["service"]);
+    let none = Vec::new();
+    let devices = report["devices"].as_array().unwrap_or(&none);
+    let several = devices.len() > 1;
+    let mut out = match several {
+        true => devices.iter().map(line_of).collect(),
+        false => device_line(&report["device"], &report["service"]),
+    };
+    if let Some(waiting) = waiting(&report["service"]).filter(|_| several) {
+        out.push_str(&format!("{waiting} a device\n"));
+    }
     for convicted in report["service"]["convicted"]
         .as_array()
         .into_iter()
@@ -79,12 +91,17 @@ fn table(report: &Value) -> String {
         out.push_str("no session is open\n");
         return out;
     }
-    let mut rows = vec![COLUMNS.iter().map(|c| c.0.to_owned()).collect::<Vec<_>>()];
+    let mut columns = COLUMNS.to_vec();
+    if several {
+        columns.insert(2, DEVICE);
+    }
+    let mut rows = vec![columns.iter().map(|c| c.0.to_owned()).collect::<Vec<_>>()];
     for session in sessions {
         let cell = |(_, key, show, _): &(&str, &str, Cell, bool)| show(&session[*key]);
-        rows.push(COLUMNS.iter().map(cell).collect());
+        rows.push(columns.iter().map(cell).collect());
     }
-    out.push_str(&aligned(&rows));
+    let numbers: Vec<bool> = columns.iter().map(|column| column.3).collect();
+    out.push_str(&aligned(&rows, &numbers));
     let is_told = |one: &&Value| !one["overdue_ms"].is_null() || one["state"] == "killed";
     for session in sessions.iter().filter(is_told) {
         out.push_str(&format!(
@@ -101,15 +118,16 @@ fn whole(value: &Value) -> String {
     tame(value.as_str().unwrap_or("-"))
 }
 
-fn aligned(rows: &[Vec<String>]) -> String {
+/// `numbers`: the columns whose cells are aligned to the right.
+fn aligned(rows: &[Vec<String>], numbers: &[bool]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: Vec<usize> = (0..COLUMNS.len()).map(|c| width(c).unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..numbers.len()).map(|c| width(c).unwrap_or(0)).collect();
     let mut out = String::new();
     for row in rows {
         let mut line = String::new();
-        for ((cell, width), column) in row.iter().zip(&widths).zip(COLUMNS) {
+        for ((cell, width), is_number) in row.iter().zip(&widths).zip(numbers) {
             let padding = " ".repeat(width - cell.chars().count());
-            let (before, after) = if column.3 {
+            let (before, after) = if *is_number {
                 (padding.as_str(), "")
             } else {
                 ("", padding.as_str())
@@ -124,17 +142,32 @@ fn aligned(rows: &[Vec<String>]) -> String {
 
 /// `salus 0.1.0 serves cpu (Host CPU): 1 lane, fair, 23.4 GiB, and 2.0 GiB of host memory for pages, at
 /// /run/salus/salus.sock`: the numbers of the line below, when nobody is there yet.
-pub(crate) fn serves(device: &Value, socket: &Path) -> String {
+pub(crate) fn serves(devices: &[Value], socket: &Path) -> String {
+    let several = devices.len() > 1;
+    let one = |device: &Value| {
+        let called = match several {
+            true => named(device),
+            false => called(device),
+        };
+        format!(
+            "{called}: {}, {}, {}, and {} of host memory for pages",
+            lanes(device),
+            plain(&device["policy"]),
+            size(&device["capacity_bytes"]),
+            size(&device["ledger"]["host_room_bytes"]),
+        )
+    };
     format!(
-        "salus {} serves {}: {}, {}, {}, and {} of host memory for pages, at {}",
+        "salus {} serves {}, at {}",
         env!("CARGO_PKG_VERSION"),
-        called(device),
-        lanes(device),
-        plain(&device["policy"]),
-        size(&device["capacity_bytes"]),
-        size(&device["ledger"]["host_room_bytes"]),
+        devices.iter().map(one).collect::<Vec<_>>().join("; "),
         socket.display()
     )
+}
+
+/// `cuda:1 (NVIDIA A100)`.
+fn named(device: &Value) -> String {
+    format!("{} ({})", plain(&device["name"]), plain(&device["kind"]))
 }
 
 /// `cpu (Host CPU)`.
@@ -154,20 +187,41 @@ fn lanes(device: &Value) -> String {
     }
 }
 
+/// `2 jobs wait for`, if any do.
+fn waiting(service: &Value) -> Option<String> {
+    match service["waiting_jobs"].as_u64() {
+        None | Some(0) => None,
+        Some(1) => Some("1 job waits for".into()),
+        Some(n) => Some(format!("{n} jobs wait for")),
+    }
+}
+
 /// `cpu (Host CPU): 1 lane, fair, 1.2 GiB of 23.4 GiB in use, peak 2.0 GiB, 0 B of 2.0 GiB paged out`.
 fn device_line(device: &Value, service: &Value) -> String {
     if device["platform"].is_null() {
         let state = device["state"].as_str().unwrap_or("not known");
-        let waiting = match service["waiting_jobs"].as_u64() {
-            None | Some(0) => String::new(),
-            Some(1) => ", 1 job waits for it".into(),
-            Some(n) => format!(", {n} jobs wait for it"),
-        };
+        let waiting = waiting(service).map_or_else(String::new, |who| format!(", {who} it"));
         return format!("the device is {}{waiting}\n", tame(state));
     }
+    format!("{}: {}\n", called(device), in_use(device))
+}
+
+/// The same of one of several: `cuda:1 (NVIDIA A100): 1 lane, …`.
+fn line_of(device: &Value) -> String {
+    let name = plain(&device["name"]);
+    if let Some(why) = device["given_up"].as_str() {
+        return format!("{name} is not served: {}\n", tame(why));
+    }
+    if device["platform"].is_null() {
+        let state = device["state"].as_str().unwrap_or("not known");
+        return format!("{name} is {}\n", tame(state));
+    }
+    format!("{}: {}\n", named(device), in_use(device))
+}
+
+fn in_use(device: &Value) -> String {
     format!(
-        "{}: {}, {}, {} of {} in use, peak {}, {} of {} paged out\n",
-        called(device),
+        "{}, {}, {} of {} in use, peak {}, {} of {} paged out",
         lanes(device),
         plain(&device["policy"]),
         size(&device["resident_bytes"]),
@@ -232,7 +286,10 @@ ID  NAME       PID  USER  STATE    ITERATIONS  DEVICE TIME  WAITING   RESIDENT  
 ";
         assert_eq!(table(&report), expected);
         assert_eq!(
-            serves(&report["device"], Path::new("/run/salus/salus.sock")),
+            serves(
+                std::slice::from_ref(&report["device"]),
+                Path::new("/run/salus/salus.sock")
+            ),
             concat!(
                 "salus ",
                 env!("CARGO_PKG_VERSION"),
@@ -240,6 +297,39 @@ ID  NAME       PID  USER  STATE    ITERATIONS  DEVICE TIME  WAITING   RESIDENT  
                  pages, at /run/salus/salus.sock"
             )
         );
+    }
+
+    #[test]
+    fn several_devices_have_a_line_each_and_sessions_say_where_they_are() {
+        let device = |name: &str| {
+            json!({
+                "name": name, "platform": "cuda", "kind": "H100", "lanes": 1, "policy": "fair",
+                "capacity_bytes": 1u64 << 30, "resident_bytes": 0, "peak_bytes": 0,
+                "paged_bytes": 0, "ledger": { "host_room_bytes": 1u64 << 30 },
+            })
+        };
+        let report = json!({
+            "device": device("cuda:0"), "service": { "waiting_jobs": 1 },
+            "devices": [
+                device("cuda:0"),
+                { "name": "cuda:1", "state": "starting again" },
+                { "name": "cuda:2", "state": "given up", "given_up": "it cannot be opened" },
+            ],
+            "sessions": [{ "id": 7, "name": "train.py", "device": "cuda:0", "user": "anna" }],
+        });
+        let table = table(&report);
+        let expected = "\
+cuda:0 (H100): 1 lane, fair, 0 B of 1.0 GiB in use, peak 0 B, 0 B of 1.0 GiB paged out
+cuda:1 is starting again
+cuda:2 is not served: it cannot be opened
+1 job waits for a device
+ID  NAME      DEVICE  PID  USER";
+        assert!(table.starts_with(expected), "{table}");
+        assert!(table.contains(" 7  train.py  cuda:0    -  anna"), "{table}");
+        let line = serves(&[device("cuda:0"), device("cuda:1")], Path::new("/s"));
+        assert!(line.contains("serves cuda:0 (H100): 1 lane"), "{line}");
+        assert!(line.contains("; cuda:1 (H100): 1 lane"), "{line}");
+        assert!(!line.contains('\n'), "it is one line");
     }
 
     #[test]

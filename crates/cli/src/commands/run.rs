@@ -22,7 +22,7 @@ use std::time::Duration;
 use clap::Args;
 use notes::Notes;
 use salus_channel::Inbox;
-use salus_daemon::config::{Config, Problem};
+use salus_daemon::config::{Config, DeviceNames, Problem};
 use salus_daemon::log::tame;
 use salus_daemon::paths::{Places, absolute, ensure_private_dir};
 use salus_wire::{Priority, Request, Weight, env, job_name, parse_count};
@@ -42,6 +42,10 @@ pub(crate) struct Arguments {
     /// What `salus ps` shows [default: the script's name]
     #[arg(long)]
     name: Option<String>,
+    /// The device that the job gets, of those that the service has: cuda:1; where no service runs, it
+    /// is what one is started with [default: SALUS_DEVICE, else the one that has least to do]
+    #[arg(long, value_name = "NAME|PATH")]
+    device: Option<String>,
     /// The most that the job may hold, on the device and paged out: 2GiB, 512MiB, … [default: no
     /// limit]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
@@ -71,9 +75,10 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
     let library = library::find()?;
     let plugin_path = write_plugin(&places)?;
     let named = arguments.place.socket.as_deref();
+    let device = wanted_device(arguments)?;
     let socket = match ask::find(&places, named)? {
         Some(socket) => socket,
-        None => start(arguments, &places)?,
+        None => start(arguments, device.as_deref(), &places)?,
     };
     let name = arguments
         .name
@@ -97,6 +102,7 @@ pub(crate) fn run(arguments: &Arguments) -> Outcome {
             )
             .env(env::RUN_NOTES, notes.path())
             .envs(settings(arguments))
+            .envs(device.map(|device| (env::DEVICE, device)))
             .env(env::LIBRARY, library)
             // `cpu` stays there for `jax.devices("cpu")`.
             .env("JAX_PLATFORMS", "salus,cpu")
@@ -171,9 +177,21 @@ impl Held {
     }
 }
 
-/// Starts a service for this user.
-fn start(arguments: &Arguments, places: &Places) -> Result<PathBuf, Problem> {
+/// The device that the command line or the environment names, as it is right everywhere.
+fn wanted_device(arguments: &Arguments) -> Result<Option<String>, Problem> {
+    let said = || std::env::var(env::DEVICE).ok();
+    let named = arguments.device.clone().or_else(said);
+    let names = named.filter(|name| !name.is_empty());
+    let names = names.map(|names| DeviceNames::parse(&names)).transpose()?;
+    Ok(names.map(|names| names.absolute().to_string()))
+}
+
+/// Starts a service for this user, with this device if one is wanted.
+fn start(arguments: &Arguments, wanted: Option<&str>, places: &Places) -> Result<PathBuf, Problem> {
     let mut config = Config::load(None, places)?;
+    if let Some(wanted) = wanted {
+        config.host.device.name = wanted.into();
+    }
     // Before it is detached: whoever waits here is told, also if there is none to serve.
     let because = serve::choose_device(&mut config)?;
     let device = config.host.device.name.clone();

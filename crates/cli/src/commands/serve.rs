@@ -1,6 +1,9 @@
 //! `salus serve`: the supervisor in this process, and the hidden commands of its children.
 
+mod devices;
 pub(crate) mod launcher;
+
+pub(crate) use devices::one_device;
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -10,7 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use salus_daemon::config::{AUTO, Config, HostSettings, Problem};
+use salus_daemon::config::{AUTO, Config, DeviceNames, HostSettings, Problem};
 use salus_daemon::paths::{self, Places};
 use salus_daemon::supervisor::{self, Service};
 use salus_device::accelerators::Surroundings;
@@ -24,8 +27,9 @@ use crate::{Outcome, Where, background, output, ps};
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) place: Where,
-    /// The device to serve: cpu, cuda, rocm, tpu, or the path of a PJRT plugin [default: auto, the
-    /// GPU if there is one and its plugin is installed, cpu if there is none]
+    /// The device to serve: cpu, cuda, rocm, tpu, or the path of a PJRT plugin, all of whose devices
+    /// are meant; some are cuda:0,cuda:1 [default: auto, the GPU if there is one and its plugin is
+    /// installed, cpu if there is none]
     #[arg(long, value_name = "NAME|PATH")]
     pub(crate) device: Option<String>,
     /// The configuration [default: SALUS_CONFIG, else ~/.config/salus/salus.toml, else
@@ -68,7 +72,11 @@ impl Arguments {
             add("--socket", paths::absolute(socket).into());
         }
         if let Some(device) = &self.device {
-            add("--device", absolute_device(device).into());
+            let absolute = DeviceNames::parse(device).map(|names| names.absolute().to_string());
+            add(
+                "--device",
+                absolute.unwrap_or_else(|_| device.clone()).into(),
+            );
         }
         if let Some(config) = &self.config {
             add("--config", paths::absolute(config).into());
@@ -93,14 +101,6 @@ impl Arguments {
     }
 }
 
-/// A name stays a name; a path becomes one that is right everywhere.
-fn absolute_device(device: &str) -> String {
-    if !device.contains('/') && !device.ends_with(".so") {
-        return device.to_owned();
-    }
-    paths::absolute(Path::new(device)).display().to_string()
-}
-
 pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     let places = Places::of_this_process();
     let mut config = Config::load(arguments.config.as_deref(), &places)?;
@@ -111,7 +111,9 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
         let device = &config.host.device.name;
         output::note(&format!("the device is `{device}`, because {because}"));
     }
+    let names = DeviceNames::parse(&config.host.device.name)?.absolute();
     let device = &mut config.host.device;
+    device.name.clone_from(&names.plugin);
     device.memory = arguments.memory.map(NonZeroU64::get).or(device.memory);
     device.host_memory = arguments
         .host_memory
@@ -130,6 +132,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     }
     let socket = socket(arguments, &config, &places)?;
     let plugin = find_plugin(&config.host.device.name)?;
+    let devices = devices::indices(&names, &plugin, &config.host, &socket)?;
     config.host.device.lapack = match find_lapack(&config, &plugin) {
         // Most jobs do without; programs that need it are refused when they are compiled.
         Err(_) if config.host.device.lapack.is_none() => None,
@@ -154,9 +157,10 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
             plugin,
             ..config.host
         },
+        devices,
         launcher,
-        when_ready: Box::new(move |device| {
-            let line = ps::serves(device, &at);
+        when_ready: Box::new(move |devices| {
+            let line = ps::serves(devices, &at);
             output::say(&line);
             if announce {
                 output::data(&format!("{line}\n"));
@@ -285,6 +289,5 @@ mod tests {
             "600".into(),
         ];
         assert_eq!(arguments.to_command_line(), expected);
-        assert_eq!(absolute_device("cpu"), "cpu");
     }
 }

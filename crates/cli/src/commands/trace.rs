@@ -3,6 +3,7 @@
 //! The service remembers the last some ten thousand iterations, so the question may come after the
 //! fact. What it tells is put in order in `timeline.rs`; `perfetto.rs` and `svg.rs` write it down.
 
+mod devices;
 mod perfetto;
 mod svg;
 mod timeline;
@@ -13,12 +14,13 @@ use std::time::Duration;
 
 use clap::Args;
 use salus_daemon::config::Problem;
+use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
 
 use crate::arguments::parse_time;
 use crate::{NO, Outcome, Where, ask, output};
+use devices::Devices;
 use salus_units::show_ms;
-use timeline::Timeline;
 
 /// Where it goes if nobody says where.
 const DEFAULT_FILE: &str = "salus-trace.json";
@@ -41,15 +43,28 @@ pub(crate) struct Arguments {
 pub(crate) fn trace(arguments: &Arguments) -> Outcome {
     let places = Places::of_this_process();
     let named = arguments.place.socket.as_deref();
-    let recording = match ask::find(&places, named)? {
+    let traces = match ask::find(&places, named)? {
         Some(socket) => ask::ask_trace(&socket, whole_seconds(arguments.last))?,
         None => None,
     };
-    let Some(recording) = recording else {
+    let Some(traces) = traces else {
         output::failure(&ask::nobody(&places, named));
         return Ok(NO);
     };
-    let timeline = Timeline::of(recording, arguments.last);
+    let mut recordings = Vec::new();
+    for trace in traces {
+        let device = tame(&trace.device);
+        match trace.recording {
+            Ok(recording) => recordings.push((device, recording)),
+            Err(state) => {
+                let state = tame(&state);
+                output::note(&format!(
+                    "there is no trace of {device}: the device is {state}"
+                ));
+            }
+        }
+    }
+    let devices = Devices::of(recordings, arguments.last);
     let mut written = Vec::new();
     if arguments.output.is_some() || arguments.svg.is_none() {
         let file = arguments.output.as_deref();
@@ -57,14 +72,14 @@ pub(crate) fn trace(arguments: &Arguments) -> Outcome {
         let opens = "opens in https://ui.perfetto.dev";
         written.push(format!(
             "{} {opens}",
-            write(file, &perfetto::json(&timeline))?
+            write(file, &perfetto::json(&devices))?
         ));
     }
     if let Some(file) = &arguments.svg {
-        let shown = write(file, &svg::picture(&timeline))?;
+        let shown = write(file, &svg::picture(&devices))?;
         written.push(format!("{shown} opens in a browser"));
     }
-    output::say(&summary(&timeline, &written));
+    output::say(&summary(&devices, &written));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -87,16 +102,16 @@ fn write(file: &Path, text: &str) -> Result<String, Problem> {
 }
 
 /// `1204 iterations of 3 jobs in 12.3 s: …`.
-fn summary(timeline: &Timeline, written: &[String]) -> String {
+fn summary(devices: &Devices, written: &[String]) -> String {
     let count = |n: usize, what: &str| match n {
         1 => format!("1 {what}"),
         n => format!("{n} {what}s"),
     };
     format!(
         "{} of {} in {}: {}",
-        count(timeline.iterations(), "iteration"),
-        count(timeline.jobs.len(), "job"),
-        show_ms(timeline.length_ns() as f64 / 1e6),
+        count(devices.iterations(), "iteration"),
+        count(devices.jobs(), "job"),
+        show_ms(devices.length_ns as f64 / 1e6),
         written.join(", ")
     )
 }
@@ -107,10 +122,10 @@ mod tests {
 
     #[test]
     fn one_line_says_what_was_written() {
-        let timeline = timeline::tests::two_jobs();
+        let devices = devices::tests::one();
         let written = ["`t.json` opens in https://ui.perfetto.dev".to_owned()];
         assert_eq!(
-            summary(&timeline, &written),
+            summary(&devices, &written),
             "5 iterations of 3 jobs in 100 ms: `t.json` opens in https://ui.perfetto.dev"
         );
     }

@@ -13,7 +13,7 @@ const ROUNDS: u64 = 1000;
 const STEP: &str = "name: step; params: f32[4]; outputs: f32[4]; scratch: 1000; ms: 2";
 
 /// A job that is connected and runs a few iterations.
-struct Job {
+pub(super) struct Job {
     client: Client,
     program: ProgramId,
     array: ArrayId,
@@ -24,8 +24,13 @@ struct Job {
 }
 
 impl Job {
-    fn start(home: &Home, name: &str) -> Self {
-        let mut client = Client::open(&home.socket(), name).expect("it listens");
+    pub(super) fn start(home: &Home, name: &str) -> Self {
+        Self::start_on(home, name, "")
+    }
+
+    /// The same on the device that is named.
+    pub(super) fn start_on(home: &Home, name: &str, device: &str) -> Self {
+        let mut client = Client::open_on(&home.socket(), name, device).expect("it listens");
         let compiled = client.compile("mlir", STEP.as_bytes(), &[], PROMPT);
         let (program, _) = compiled.expect("it answers").expect("it compiles");
         let (segment, _memory) = client.segment(16).expect("memory");
@@ -50,7 +55,7 @@ impl Job {
     }
 
     /// Asks for this many more iterations.
-    fn launch(&mut self, iterations: u64) {
+    pub(super) fn launch(&mut self, iterations: u64) {
         assert!(iterations <= limits::LAUNCHES.into());
         for _ in 0..iterations {
             let (operation, _) = self.client.launch(self.program, &[self.array], 1);
@@ -60,7 +65,7 @@ impl Job {
         self.client.flush().expect("it reads");
     }
 
-    fn until_ended(&mut self) {
+    pub(super) fn until_ended(&mut self) {
         let deadline = Instant::now() + PROMPT;
         let failed = self.client.wait_for(self.operation, deadline);
         assert_eq!(failed.expect("it answers"), None);

@@ -21,6 +21,10 @@ use crate::paths::{Places, absolute};
 pub struct HostSettings {
     /// The vendor's library that `device.name` stands for; empty until it was looked for.
     pub plugin: PathBuf,
+    /// Which of the plugin's devices; `None`: the plugin has one, or the first is meant.
+    pub device_index: Option<u32>,
+    /// How many devices the service has: they share its host memory and its compilers.
+    pub devices: u32,
     /// Whether somebody besides the service's own user and root may come in.
     pub several_users: bool,
     /// `[service] allow_raw_kernels`.
@@ -56,6 +60,8 @@ impl HostSettings {
         }
         Self {
             plugin: PathBuf::new(),
+            device_index: None,
+            devices: 1,
             several_users: sections.service.allow_users.several(),
             allow_raw_kernels: sections.service.allow_raw_kernels,
             device: sections.device,
@@ -85,13 +91,25 @@ impl HostSettings {
         self.several_users && !self.allow_raw_kernels
     }
 
+    /// The settings of one of several devices.
+    #[must_use]
+    pub fn for_device(&self, index: Option<u32>, devices: u32) -> Self {
+        let mut settings = self.clone();
+        settings.device_index = index;
+        settings.devices = devices.max(1);
+        let compilers = &mut settings.compilers.count;
+        *compilers = compilers.div_ceil(settings.devices);
+        settings
+    }
+
     /// One more than may run for a single user, so that who has filled them does not keep others out.
     pub fn compilers_max(&self) -> u32 {
         self.compilers.count.max(1) + 1
     }
 
     pub fn user_programs_bytes(&self) -> u64 {
-        let part = || machine::total_bytes().map_or(u64::MAX, |bytes| bytes / PROGRAMS_PART);
+        let devices = u64::from(self.devices);
+        let part = || machine::total_bytes().map_or(u64::MAX, |all| all / PROGRAMS_PART / devices);
         self.limits.programs_per_user.unwrap_or_else(part)
     }
 
@@ -127,6 +145,7 @@ impl HostSettings {
     /// How much host memory may be pinned.
     pub fn pinned_bytes(&self, room: &Room) -> u64 {
         let said = self.device.pinned_memory;
+        let said = said.map(|bytes| bytes / u64::from(self.devices));
         said.unwrap_or(room.host_bytes / PINNED_PART)
     }
 
@@ -139,7 +158,7 @@ impl HostSettings {
         };
         Room {
             device_bytes: capacity_bytes - capacity_bytes / HEADROOM,
-            host_bytes: self.device.host_memory.unwrap_or_else(pages),
+            host_bytes: self.device.host_memory.unwrap_or_else(pages) / u64::from(self.devices),
             user_max: self.limits.memory_per_user,
         }
     }

@@ -247,7 +247,7 @@ impl<D: Device> ClockedEngine<D> {
     }
 
     /// The engine's time zero by the clock that the machine's processes share.
-    fn began_unix_ns(&self) -> u64 {
+    pub(crate) fn began_unix_ns(&self) -> u64 {
         // Both clocks should be read at the same moment: of three pairs the quickest was not
         // interrupted.
         let pairs = (0..3).map(|_| {

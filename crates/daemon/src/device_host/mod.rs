@@ -292,6 +292,13 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
             return ExitCode::FAILURE;
         }
     };
+    if settings.devices > 1
+        && let Err(e) = observe::load::start(&host)
+    {
+        let error = resource_exhausted(format!("no thread can be started: {e}"));
+        supervisor.send(Failed { error });
+        return ExitCode::FAILURE;
+    }
     supervisor.send(Up {
         description,
         json: observe::report::text(&host),

@@ -156,7 +156,8 @@ fn send_trace<D: Device>(host: &Host<D>, asked: &AskTrace) {
     if let Some(uid) = asked.names_of {
         copied.hide_names_from(uid);
     }
-    let recording = copied.recording(host.device.description(), asked.seconds);
+    let mut recording = copied.recording(host.device.description(), asked.seconds);
+    recording.began_unix_ns = host.engine.began_unix_ns();
     let mut data = Vec::new();
     recording.put(&mut data);
     let (request, bytes) = (asked.request, data.len() as u64);

@@ -53,9 +53,15 @@ pub(super) enum Stage {
         name: String,
         settings: JobSettings,
         run: u64,
+        /// The device that it wants; empty is any.
+        device: String,
     },
-    /// A command that waits for the device host's answer.
-    Reporting { request: u64, awaited: Awaited },
+    /// A command that waits for the device hosts' answers; one part for each device.
+    Reporting {
+        request: u64,
+        awaited: Awaited,
+        parts: Vec<Part>,
+    },
     /// An answer is being written. `stays`: it then stays open until the service has ended, so that
     /// the end of the stream tells `salus stop` that it has.
     Answering { outbox: Outbox, stays: bool },
@@ -68,9 +74,21 @@ pub(super) enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaited {
     Report,
-    /// That a session is treated differently; shown by a report.
-    Change,
+    /// That a session of this device is treated differently; shown by a report.
+    Change {
+        device: usize,
+    },
     Trace,
+}
+
+/// What one device has answered.
+#[derive(Debug)]
+pub(super) enum Part {
+    Awaited,
+    Report(String),
+    Trace(OwnedFd, u64),
+    /// There is no answer; the state of the device says why.
+    None(&'static str),
 }
 
 impl Connection {
@@ -221,7 +239,7 @@ impl Connections {
             .len()
     }
 
-    /// Commands that wait for the device host: for this answer, or for any.
+    /// Commands that wait for device hosts: for this answer, or for any.
     pub(super) fn reporting(&self, which: Option<u64>) -> Vec<u64> {
         self.ids(|c| match c.stage {
             Stage::Reporting { request, .. } => which.is_none_or(|wanted| wanted == request),
@@ -260,11 +278,24 @@ impl Connections {
         stays: bool,
         now: Instant,
     ) {
+        self.answer_all(id, vec![(message.into(), descriptor)], stays, now);
+    }
+
+    /// The same with an answer of several messages.
+    pub(super) fn answer_all(
+        &mut self,
+        id: u64,
+        messages: Vec<(FromService, Option<OwnedFd>)>,
+        stays: bool,
+        now: Instant,
+    ) {
         let Some(connection) = self.get(id) else {
             return;
         };
         let mut outbox = Outbox::default();
-        outbox.push(&message.into(), descriptor);
+        for (message, descriptor) in messages {
+            outbox.push(&message, descriptor);
+        }
         connection.enter(Stage::Answering { outbox, stays }, now);
         self.write(id);
     }

@@ -16,7 +16,7 @@ use salus_wire::{Command, Error, ErrorCode, Header, Hello, ToService, decode_bod
 
 use super::closing::Closer;
 
-/// The largest honest first frame is a `Hello` with two names of 1 KiB.
+/// The largest honest first frame is a `Hello` with three names of 1 KiB.
 pub(super) const FIRST_FRAME_BYTES: usize = Header::BYTES + (4 << 10);
 
 /// The kernel sends no more with one message. With room for all of them, none is closed by reading.
@@ -212,6 +212,7 @@ mod tests {
             name: "train.py".into(),
             settings: JobSettings::default(),
             run: 0,
+            device: String::new(),
         }
         .into()
     }

@@ -1,4 +1,4 @@
-//! New connections: their first frame, and jobs on their way to the device host.
+//! New connections: their first frame, and jobs on their way to a device host.
 //!
 //! Not here: commands (`commands.rs`).
 
@@ -9,6 +9,7 @@ use salus_wire::{Adopt, Error, ErrorCode, Hello};
 
 use super::closing::{Link, let_descriptors_in};
 use super::connections::{self, REPORT_TIME, Stage, WAITING};
+use super::devices::Choice;
 use super::greeting::{FirstRequest, Peer, Progress};
 use super::report::Card;
 use super::{ACCEPT_PAUSE, Supervisor, name_of};
@@ -106,6 +107,7 @@ impl Supervisor {
             mut name,
             settings,
             run,
+            device,
             ..
         } = hello;
         if name.trim().is_empty() {
@@ -151,24 +153,35 @@ impl Supervisor {
                 name,
                 settings,
                 run,
+                device: tame_name(device.trim()),
             };
             connection.enter(waiting, now);
         }
         self.adopt_waiting(now);
     }
 
-    /// Hands the jobs that wait to the device host, as many as it takes now.
+    /// Hands the jobs that wait to device hosts, as many as these take now.
     pub(super) fn adopt_waiting(&mut self, now: Instant) {
         if self.connections.waiting().is_empty() {
             return;
         }
         // A device host that has just died would take them with it.
-        self.on_control(now);
+        self.on_controls(now);
         for id in self.connections.waiting() {
-            let Some(host) = self.host.as_mut().filter(|host| host.is_open()) else {
-                return;
+            let wanted = match self.connections.get(id).map(|c| &c.stage) {
+                Some(Stage::Waiting { device, .. }) => device.clone(),
+                _ => continue,
             };
-            let Some(connection) = self.connections.remove(id) else {
+            let device = match self.choose(&wanted) {
+                Choice::Device(device) => device,
+                Choice::Wait => continue,
+                Choice::Refuse(error) => {
+                    self.connections.refuse(id, error);
+                    continue;
+                }
+            };
+            let host = self.devices[device].host.as_mut();
+            let (Some(host), Some(connection)) = (host, self.connections.remove(id)) else {
                 continue;
             };
             let Stage::Waiting {
@@ -176,6 +189,7 @@ impl Supervisor {
                 name,
                 settings,
                 run,
+                ..
             } = connection.stage
             else {
                 continue;
@@ -204,9 +218,14 @@ impl Supervisor {
                 pid,
                 uid,
                 user,
+                device,
+            };
+            let on = match self.devices.len() {
+                1 => String::new(),
+                _ => format!(" on {}", self.devices[device].name()),
             };
             self.activity
-                .info(now, format_args!("{} is open", card.label(session)));
+                .info(now, format_args!("{} is open{on}", card.label(session)));
             self.sessions.insert(session, card);
             self.connections.tell_run(run, uid, session);
         }
@@ -228,7 +247,7 @@ impl Supervisor {
                     now,
                     format_args!("the device host did not answer within {seconds} s"),
                 );
-                self.no_answer(id, "not answering", now);
+                self.give_up_waiting(id, now);
             }
             Stage::Waiting { .. } | Stage::Answering { .. } | Stage::Holding { .. } => {
                 self.connections.remove(id);

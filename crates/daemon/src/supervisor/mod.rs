@@ -1,8 +1,8 @@
 //! The supervisor: lets jobs in, starts the other processes, and outlives them.
 //!
 //! One thread, one loop: it waits for the listening socket, for connections whose first frame is not
-//! complete, for the device host's control socket and for signals, with the nearest deadline as its
-//! time limit. A job's connection is handed to the device host as soon as its first frame has been
+//! complete, for the device hosts' control sockets and for signals, with the nearest deadline as its
+//! time limit. A job's connection is handed to a device host as soon as its first frame has been
 //! checked; from then on the supervisor is not in its way.
 //!
 //! Promise: nothing that a job or a command sends, or leaves unsent, makes it panic, wait or grow
@@ -16,6 +16,7 @@ mod children;
 mod closing;
 mod commands;
 mod connections;
+mod devices;
 mod endpoint;
 mod greeting;
 mod jobs;
@@ -40,13 +41,13 @@ use self::access::Access;
 use self::blame::Blame;
 use self::closing::Closer;
 use self::connections::Connections;
+use self::devices::ServedDevice;
 use self::endpoint::Endpoint;
 use self::report::Sessions;
 use self::signals::Signals;
 use crate::config::{AllowUsers, HostSettings, Problem};
 use crate::log;
-use crate::supervisor::children::compilers::Compilers;
-use crate::supervisor::children::device_host_process::{Deaths, Host};
+use crate::supervisor::children::device_host_process::Host;
 
 pub use self::access::name_of;
 pub use self::endpoint::is_locked;
@@ -61,10 +62,16 @@ pub struct Service {
     /// How long it stays without a session; `None` is forever.
     pub idle_exit: Option<Duration>,
     pub host: HostSettings,
+    /// Which devices of the plugin it has, as the plugin counts them; `None` is its only one, or the
+    /// first. Empty is the same as one `None`.
+    pub devices: Vec<Option<u32>>,
     pub launcher: Launcher,
-    /// Called once when the device is open, with the device's part of `salus ps`.
-    pub when_ready: Box<dyn FnMut(&Value)>,
+    /// Called once when the devices are open, with what `salus ps` has of each.
+    pub when_ready: WhenReady,
 }
+
+/// Is told of the devices that a service has.
+pub type WhenReady = Box<dyn FnMut(&[Value])>;
 
 /// Why a service ended that ended well.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,24 +105,21 @@ struct Supervisor {
     of_children: Signals,
     connections: Connections,
     closer: Closer,
-    /// As many as descriptors allow, and no more than the device host serves.
+    /// As many as descriptors allow, and no more than a device host serves; of all devices together.
     sessions_max: usize,
     sessions_per_user: usize,
-    /// Sessions that were handed to the device host and are not known to have ended.
+    /// Sessions that were handed to a device host and are not known to have ended.
     sessions: Sessions,
     last_session: u64,
     last_request: u64,
-    host: Option<Host>,
-    /// When to start the next device host; set while there is none.
-    start_host_at: Option<Instant>,
-    deaths: Deaths,
+    /// At least one.
+    devices: Vec<ServedDevice>,
     blame: Blame,
     /// Why sessions were lost, and whose they were.
     fates: BTreeMap<u64, (u32, String)>,
-    /// Why the device host is being killed on request: the reason that its sessions get.
-    kill_now: Option<String>,
+    /// Whether it was said that the devices are open, and what was known of each.
     was_ready: bool,
-    compilers: Compilers,
+    opened: Vec<Value>,
     started: Instant,
     accept_after: Option<Instant>,
     /// Since when no job has used the service.
@@ -135,7 +139,8 @@ enum Source {
     ToEnd,
     OfChildren,
     Listener,
-    Control,
+    /// Of the device host at this place.
+    Control(usize),
     Connection(u64),
 }
 
@@ -151,7 +156,7 @@ impl Supervisor {
             endpoint: Endpoint::open(&service.socket, service.allow_users.several())?,
             to_end: Signals::to_end().map_err(signals)?,
             of_children: Signals::of_children().map_err(signals)?,
-            compilers: Compilers::new(service.host.compilers_max()),
+            devices: ServedDevice::all(&service, now),
             blame: Blame::open(&service.host.cache.directory),
             access,
             sessions_per_user: service.host.user_sessions(sessions_max),
@@ -162,12 +167,9 @@ impl Supervisor {
             sessions: Sessions::new(),
             last_session: 0,
             last_request: 0,
-            host: None,
-            start_host_at: Some(now),
-            deaths: Deaths::default(),
             fates: BTreeMap::new(),
-            kill_now: None,
             was_ready: false,
+            opened: Vec::new(),
             started: now,
             accept_after: None,
             idle_since: now,
@@ -204,13 +206,16 @@ impl Supervisor {
             sources.push(Source::Listener);
             fds.push(PollFd::new(&self.endpoint, PollFlags::IN));
         }
-        if let Some((control, writes)) = self.host.as_ref().and_then(Host::waits_for) {
+        for (place, device) in self.devices.iter().enumerate() {
+            let Some((control, writes)) = device.host.as_ref().and_then(Host::waits_for) else {
+                continue;
+            };
             let out = if writes {
                 PollFlags::OUT
             } else {
                 PollFlags::empty()
             };
-            sources.push(Source::Control);
+            sources.push(Source::Control(place));
             fds.push(PollFd::new(control, PollFlags::IN | out));
         }
         for (id, connection, events) in self.connections.iter() {
@@ -242,11 +247,11 @@ impl Supervisor {
                 Source::OfChildren => {
                     self.of_children.take();
                     // What a child said before it ended is heard first.
-                    self.on_control(now);
+                    self.on_controls(now);
                     self.on_children(now);
                 }
                 Source::Listener => self.on_listener(now),
-                Source::Control => self.on_control(now),
+                Source::Control(device) => self.on_control(device, now),
                 Source::Connection(id) => self.on_connection(id, events, now),
             }
         }
@@ -259,14 +264,19 @@ impl Supervisor {
         for id in self.connections.overdue(now) {
             self.on_overdue(id, now);
         }
-        if let Some(host) = &mut self.host {
-            host.on_time(now);
+        for device in 0..self.devices.len() {
+            if let Some(host) = &mut self.devices[device].host {
+                host.on_time(now);
+            }
+            if self.devices[device]
+                .start_host_at
+                .is_some_and(|at| at <= now)
+            {
+                self.start_host(device, now);
+            }
+            self.start_compilers(device, now);
+            self.devices[device].send_policy();
         }
-        if self.start_host_at.is_some_and(|at| at <= now) {
-            self.start_host(now);
-        }
-        self.start_compilers(now);
-        self.send_policy();
         self.adopt_waiting(now);
         if let (Some(at), Some(after)) = (self.idle_deadline(), self.service.idle_exit)
             && at <= now
@@ -276,18 +286,18 @@ impl Supervisor {
     }
 
     fn next_deadline(&self, now: Instant) -> Option<Instant> {
-        let host = self.host.as_ref().and_then(Host::deadline);
-        let open = self.host.as_ref().is_some_and(Host::is_open);
-        let compilers = self.compilers.due(now).filter(|_| open);
+        let of_devices = self.devices.iter().flat_map(|device| {
+            let host = device.host.as_ref().and_then(Host::deadline);
+            let compilers = device.compilers.due(now).filter(|_| device.is_open());
+            [device.start_host_at, host, compilers]
+        });
         [
             self.connections.next_deadline(),
             self.accept_after,
-            self.start_host_at,
-            host,
-            compilers,
             self.idle_deadline(),
         ]
         .into_iter()
+        .chain(of_devices)
         .flatten()
         .min()
     }
@@ -307,8 +317,7 @@ impl Supervisor {
         let Self {
             endpoint,
             of_children,
-            mut host,
-            mut compilers,
+            mut devices,
             mut connections,
             ..
         } = self;
@@ -323,8 +332,11 @@ impl Supervisor {
         let waiting: Vec<u64> = [connections.waiting(), connections.reporting(None)].concat();
         connections.refuse_all(&waiting, &gone);
         drop(endpoint);
-        let mut running: Vec<_> = host.iter_mut().map(Host::process).collect();
-        running.extend(compilers.processes());
+        let mut running = Vec::new();
+        for device in &mut devices {
+            running.extend(device.host.iter_mut().map(Host::process));
+            running.extend(device.compilers.processes());
+        }
         for process in &running {
             process.signal(rustix::process::Signal::TERM);
         }
@@ -341,7 +353,7 @@ impl Supervisor {
         }
         // A process that is left is killed as it is dropped; a `salus stop` that waits sees the end of its
         // stream after that.
-        drop((host, compilers));
+        drop(devices);
         drop(connections);
     }
 }

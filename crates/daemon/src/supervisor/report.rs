@@ -20,6 +20,8 @@ pub(super) struct Card {
     /// What that user is called, which says nothing of who it is: names may be changed, shared, and
     /// look like others' numbers.
     pub(super) user: String,
+    /// The place of its device among those of the service.
+    pub(super) device: usize,
 }
 
 /// Of a job's name in a label.
@@ -49,54 +51,101 @@ pub(super) type Sessions = BTreeMap<u64, Card>;
 pub(super) struct ServicePart<'a> {
     pub(super) socket: &'a Path,
     pub(super) started: Instant,
-    pub(super) host_pid: Option<i32>,
-    pub(super) restarts: u64,
     /// Programs that ended a device host.
     pub(super) convicted: Value,
     pub(super) waiting_jobs: usize,
-    /// The policy that the device host has, or gets when it listens.
-    pub(super) policy: Policy,
     /// Those that hold, by their names in the configuration.
     pub(super) limits: Value,
 }
 
+/// One device: what its device host says, and what the supervisor knows.
+#[derive(Debug)]
+pub(super) struct DevicePart<'a> {
+    pub(super) name: String,
+    /// The device host's JSON, or why there is none.
+    pub(super) answer: Result<&'a str, &'a str>,
+    pub(super) host_pid: Option<i32>,
+    pub(super) restarts: u64,
+    /// The policy that the device host has, or gets when it listens.
+    pub(super) policy: Policy,
+    /// Why it is not served any more.
+    pub(super) given_up: Option<String>,
+}
+
+impl DevicePart<'_> {
+    fn report(&self, own: &Sessions) -> Map<String, Value> {
+        let parsed = self.answer.and_then(|text| {
+            serde_json::from_str::<Map<String, Value>>(text).map_err(|_| "not answering")
+        });
+        parsed.unwrap_or_else(|state| {
+            let mut report = Map::new();
+            report.insert("device".into(), unknown_device(state, self.policy));
+            report.insert("sessions".into(), list(own, "unknown"));
+            report
+        })
+    }
+
+    /// As it is listed among the others.
+    fn listed(&self, device: &Value) -> Value {
+        let mut listed = Map::new();
+        listed.insert("name".into(), json!(self.name));
+        let said = device.as_object().cloned().unwrap_or_default();
+        listed.extend(said);
+        listed.insert("device_host_pid".into(), json!(self.host_pid));
+        listed.insert("restarts".into(), json!(self.restarts));
+        if let Some(why) = &self.given_up {
+            listed.insert("given_up".into(), json!(why));
+        }
+        Value::Object(listed)
+    }
+}
+
+/// The whole report. Of several devices, `device` is the first; `devices` are all, and each session
+/// says which is its own.
+pub(super) fn merge(
+    devices: &[DevicePart<'_>],
+    sessions: &Sessions,
+    service: &ServicePart<'_>,
+    now: Instant,
+) -> Value {
+    let mut report = Map::new();
+    let (mut listed, mut all) = (Vec::new(), Vec::new());
+    for (place, device) in devices.iter().enumerate() {
+        let own = sessions.iter().filter(|(_, card)| card.device == place);
+        let own: Sessions = own.map(|(id, card)| (*id, card.clone())).collect();
+        let mut part = device.report(&own);
+        listed.push(device.listed(part.get("device").unwrap_or(&Value::Null)));
+        if let Some(Value::Array(own)) = part.get_mut("sessions").map(Value::take) {
+            all.extend(own.into_iter().map(|mut session| {
+                session["device"] = json!(device.name);
+                session
+            }));
+        }
+        if place == 0 {
+            report = part;
+        }
+    }
+    all.sort_by_key(|session| session["id"].as_u64());
+    report.insert("sessions".into(), Value::Array(all));
+    report.insert("service".into(), service.value(devices, now));
+    report.insert("devices".into(), Value::Array(listed));
+    Value::Object(report)
+}
+
 impl ServicePart<'_> {
-    fn value(&self, now: Instant) -> Value {
+    fn value(&self, devices: &[DevicePart<'_>], now: Instant) -> Value {
         json!({
             "pid": std::process::id(),
             "version": env!("CARGO_PKG_VERSION"),
             "socket": self.socket,
             "uptime_s": now.duration_since(self.started).as_secs(),
-            "device_host_pid": self.host_pid,
-            "restarts": self.restarts,
+            "device_host_pid": devices.first().and_then(|device| device.host_pid),
+            "restarts": devices.iter().map(|device| device.restarts).sum::<u64>(),
             "convicted": self.convicted,
             "waiting_jobs": self.waiting_jobs,
             "limits": self.limits,
         })
     }
-}
-
-/// The whole report. `from_host` is the device host's JSON, or why there is none.
-pub(super) fn merge(
-    from_host: Result<&str, &str>,
-    sessions: &Sessions,
-    service: &ServicePart<'_>,
-    now: Instant,
-) -> Value {
-    let mut report = from_host
-        .and_then(|text| {
-            serde_json::from_str::<Map<String, Value>>(text).map_err(|_| "not answering")
-        })
-        .unwrap_or_else(|state| what_is_known(state, service.policy, sessions));
-    report.insert("service".into(), service.value(now));
-    Value::Object(report)
-}
-
-fn what_is_known(state: &str, policy: Policy, sessions: &Sessions) -> Map<String, Value> {
-    let mut report = Map::new();
-    report.insert("device".into(), unknown_device(state, policy));
-    report.insert("sessions".into(), list(sessions, "unknown"));
-    report
 }
 
 fn list(sessions: &Sessions, state: &str) -> Value {
@@ -171,12 +220,20 @@ mod tests {
         ServicePart {
             socket: Path::new("/run/salus/salus.sock"),
             started,
-            host_pid: Some(42),
             convicted: json!([]),
-            restarts: 1,
             waiting_jobs: 0,
-            policy: Policy::Srtf,
             limits: json!({ "sessions": 4096 }),
+        }
+    }
+
+    fn device<'a>(name: &str, answer: Result<&'a str, &'a str>) -> DevicePart<'a> {
+        DevicePart {
+            name: name.into(),
+            answer,
+            host_pid: Some(42),
+            restarts: 1,
+            policy: Policy::Srtf,
+            given_up: None,
         }
     }
 
@@ -186,6 +243,7 @@ mod tests {
             pid: 4121,
             uid: 1000,
             user: "anna".into(),
+            device: 0,
         };
         Sessions::from([(7, card)])
     }
@@ -194,7 +252,10 @@ mod tests {
     fn the_hosts_report_stays_as_it_is_and_the_service_is_added() {
         let now = Instant::now();
         let report = merge(
-            Ok(r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[]}"#),
+            &[device(
+                "cpu",
+                Ok(r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[]}"#),
+            )],
             &one_session(),
             &service(now),
             now,
@@ -203,6 +264,8 @@ mod tests {
         let expected = r#"{"device":{"platform":"cpu","kind":"x"},"sessions":[],"service":{"pid":"#;
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(report["service"]["device_host_pid"], 42);
+        assert_eq!(report["devices"][0]["name"], "cpu");
+        assert_eq!(report["devices"][0]["kind"], "x");
         assert_eq!(report["service"]["limits"]["sessions"], 4096);
         assert_eq!(report["service"]["socket"], "/run/salus/salus.sock");
     }
@@ -211,12 +274,48 @@ mod tests {
     fn a_host_that_does_not_answer_leaves_what_is_known() {
         let now = Instant::now();
         for from_host in [Err("not answering"), Ok("nonsense"), Ok("[]")] {
-            let report = merge(from_host, &one_session(), &service(now), now);
+            let report = merge(
+                &[device("cpu", from_host)],
+                &one_session(),
+                &service(now),
+                now,
+            );
             assert_eq!(report["device"]["state"], "not answering");
             assert_eq!(report["device"]["policy"], "srtf");
             assert_eq!(report["sessions"][0]["name"], "train.py");
             assert_eq!(report["sessions"][0]["state"], "unknown");
         }
+    }
+
+    #[test]
+    fn several_devices_are_listed_and_sessions_say_which_is_theirs() {
+        let now = Instant::now();
+        let mut sessions = one_session();
+        let other = Card {
+            device: 1,
+            ..sessions[&7].clone()
+        };
+        sessions.insert(8, other);
+        let first = r#"{"device":{"kind":"x"},"sessions":[{"id":7,"name":"train.py"}]}"#;
+        let parts = [
+            device("cuda:0", Ok(first)),
+            device("cuda:1", Err("starting again")),
+        ];
+        let report = merge(&parts, &sessions, &service(now), now);
+        assert_eq!(report["device"]["kind"], "x");
+        let states = report["devices"].as_array().expect("a list").iter();
+        let states: Vec<_> = states
+            .map(|d| (d["name"].clone(), d["state"].clone()))
+            .collect();
+        let again = (json!("cuda:1"), json!("starting again"));
+        assert_eq!(states, [(json!("cuda:0"), Value::Null), again]);
+        let sessions = report["sessions"].as_array().expect("a list").iter();
+        let places: Vec<_> = sessions
+            .map(|s| (s["id"].clone(), s["device"].clone()))
+            .collect();
+        let expected = [(json!(7), json!("cuda:0")), (json!(8), json!("cuda:1"))];
+        assert_eq!(places, expected);
+        assert_eq!(report["service"]["restarts"], 2);
     }
 
     #[test]
@@ -246,6 +345,7 @@ mod tests {
             pid: 5,
             uid: 1001,
             user: "bert".into(),
+            device: 0,
         };
         sessions.insert(8, other);
         let now = Instant::now();
@@ -258,7 +358,7 @@ mod tests {
             convicted,
             ..service(now)
         };
-        let mut report = merge(Err("starting"), &sessions, &service, now);
+        let mut report = merge(&[device("cpu", Err("starting"))], &sessions, &service, now);
         // One that only the device host knows of.
         let unknown = json!({ "id": 9, "name": "gone.py", "pid": 6 });
         let list = report["sessions"].as_array_mut().expect("a list");

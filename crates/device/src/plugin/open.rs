@@ -72,6 +72,15 @@ impl PjrtDevice {
         open_plugin(path).map(drop)
     }
 
+    /// The plugin's platform, and how many devices it shows with these options. All of them are opened
+    /// for that, so a process that does nothing else should ask.
+    pub fn count(path: &Path, options: &[(String, Value)]) -> Result<(String, usize), Error> {
+        let client = open_plugin(path)?.create_client(&vendor_values(options));
+        let client = client.map_err(vendor)?;
+        let devices = client.addressable_devices().map_err(vendor)?.len();
+        Ok((client.platform_name().map_err(vendor)?, devices))
+    }
+
     pub fn open(config: &PjrtConfig) -> Result<PjrtDevice, Error> {
         let plugin = open_plugin(&config.plugin)?;
         let (client, options) = open_client(&plugin, config)?;

@@ -11,6 +11,9 @@ use crate::limits;
 wire_struct! {
     /// It travels in a memfd, because it is too large for a frame.
     Recording {
+        /// When the device host began, in nanoseconds since 1970: what the recordings of several have in
+        /// common.
+        began_unix_ns: u64,
         /// From here on it is complete; what it has from earlier ended later.
         from_ns: u64,
         until_ns: u64,

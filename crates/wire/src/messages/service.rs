@@ -33,6 +33,7 @@ wire_enum! {
         6 = Traced,
         7 = CompilerUnwanted,
         8 = Endless,
+        9 = Load,
     }
 }
 
@@ -97,6 +98,16 @@ wire_struct! {
 
     /// The device host has programs to compile and wants one more compiler.
     CompilerWanted { count: u32 }
+
+    /// What sessions make of the device, from which the supervisor chooses a device for the next job.
+    Load {
+        /// The newest session that is counted.
+        newest: u64,
+        /// The average number of sessions that want the device, in thousandths.
+        wanting_milli: u64,
+        /// What their arrays take, on the device and paged out.
+        held_bytes: u64,
+    }
 
     /// An iteration takes longer than one may: the device host must be started again.
     Endless { session: u64, why: String = limits::ERROR_BYTES }

@@ -63,6 +63,8 @@ wire_struct! {
         settings: JobSettings,
         /// Which `salus run` it comes from, as the answer to that one's `Hold` says; 0 is none.
         run: u64,
+        /// The device that the job wants (`cuda:1`); empty is whichever has least to do.
+        device: String = limits::NAME_BYTES,
     }
 
     /// The first frame of a command such as `salus ps`; answered by `Answer` or `Refused`.
@@ -143,8 +145,14 @@ wire_struct! {
     /// The JSON may be in a memfd that comes with this frame.
     Answer { json: String = limits::JSON_BYTES }
 
-    /// A [`crate::Recording`] is in the memfd that comes with this frame.
-    Trace { bytes: u64 }
+    /// A [`crate::Recording`] of a device is in the memfd that comes with this frame, or `missing` says
+    /// why there is none. As many frames as `more` says follow, one for each further device.
+    Trace {
+        device: String = limits::NAME_BYTES,
+        bytes: u64,
+        missing: Option<String> = limits::NAME_BYTES,
+        more: u32,
+    }
 
     /// A [`crate::Signature`] is in the memfd that comes with this frame.
     Compiled { program: ProgramId, bytes: u64 }
@@ -199,8 +207,8 @@ wire_choice! {
         3 = Hold,
         /// Change a session from now on.
         4 = Change { session: u64, change: Change },
-        /// Serve sessions by this policy from now on.
-        5 = Policy { name: String = limits::NAME_BYTES },
+        /// Serve sessions by this policy from now on; an empty `device` is all devices.
+        5 = Policy { name: String = limits::NAME_BYTES, device: String = limits::NAME_BYTES },
         /// What ran where and when in the last `seconds`, or as far back as is known if they are 0;
         /// answered by `Trace`.
         6 = Trace { seconds: u32 },

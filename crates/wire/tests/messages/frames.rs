@@ -5,10 +5,10 @@ use salus_wire::{
     CallbackCall, CallbackChannel, CallbackMemory, CallbackReturn, ChangePolicy, ChangeSession,
     Command, Compile, CompileError, CompileFailed, CompileRequest, CompileResult, Compiled,
     CompilerEnded, CompilerJoined, CompilerWanted, Completed, CopyArray, DropArrays, DropProgram,
-    Failed, Form, FromCallbacks, FromCompiler, FromHost, FromService, Hello, Launch, OperationId,
-    Profiled, ProgramId, ReadArray, ReadDone, Refused, Released, Report, Reported, Request,
-    RequestId, Segment, SegmentGone, SegmentId, Target, ToCallbacks, ToCompiler, ToHost, ToService,
-    Traced, Up, Upload, Usage, Welcome,
+    Failed, Form, FromCallbacks, FromCompiler, FromHost, FromService, Hello, Launch, Load,
+    OperationId, Profiled, ProgramId, ReadArray, ReadDone, Refused, Released, Report, Reported,
+    Request, RequestId, Segment, SegmentGone, SegmentId, Target, ToCallbacks, ToCompiler, ToHost,
+    ToService, Traced, Up, Upload, Usage, Welcome,
 };
 
 use crate::check::check;
@@ -25,6 +25,7 @@ fn messages_of_jobs() {
         name: "train.py".into(),
         settings: settings(),
         run: 0,
+        device: "cuda:1".into(),
     });
     check::<M>(Command {
         protocol_min: 1,
@@ -97,6 +98,7 @@ fn messages_of_jobs() {
         protocol_max: 1,
         request: Request::Policy {
             name: "fair".into(),
+            device: "cuda:1".into(),
         },
     });
     check::<M>(Command {
@@ -125,7 +127,14 @@ fn messages_to_jobs() {
     });
     check::<M>(Refused { error: error() });
     check::<M>(salus_wire::Answer { json: "{}".into() });
-    check::<M>(salus_wire::Trace { bytes: 100 });
+    for missing in [None, Some("starting again".to_owned())] {
+        check::<M>(salus_wire::Trace {
+            device: "cuda:1".into(),
+            bytes: 100,
+            missing,
+            more: 1,
+        });
+    }
     check::<M>(Compiled {
         program: ProgramId(1),
         bytes: 100,
@@ -236,6 +245,11 @@ fn messages_inside_the_service() {
         bytes: 100,
     });
     check::<FromHost>(CompilerWanted { count: 1 });
+    check::<FromHost>(Load {
+        newest: 7,
+        wanting_milli: 1500,
+        held_bytes: 1 << 40,
+    });
     check::<ToCompiler>(Target {
         description: description(),
     });

@@ -116,6 +116,7 @@ pub(crate) fn recording() -> Recording {
         ended_ns: 2,
     };
     Recording {
+        began_unix_ns: 1 << 60,
         from_ns: 1,
         until_ns: 99,
         platform: "cpu".into(),

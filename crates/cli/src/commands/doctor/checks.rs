@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use salus_daemon::config::{Config, Problem};
+use salus_daemon::config::{Config, DeviceNames, Problem};
 use salus_daemon::paths::{Places, ensure_private_dir};
 use salus_daemon::supervisor;
 use salus_units::Bytes;
@@ -62,10 +62,26 @@ pub(super) fn config(loaded: &Result<Config, Problem>) -> Finding {
 pub(super) fn choice(config: &mut Config) -> Finding {
     let what = "default device";
     match serve::choose_device(config) {
-        Ok(None) => Finding::good(what, format!("{}, as configured", config.host.device.name)),
+        Ok(None) => configured(what, config),
         Ok(Some(because)) => Finding::good(what, format!("{}: {because}", config.host.device.name)),
         Err(problem) => {
             config.host.device.name = "cpu".into();
+            bad(what, &problem)
+        }
+    }
+}
+
+/// The devices that the configuration names; what follows looks at their plugin.
+fn configured(what: &str, config: &mut Config) -> Finding {
+    let device = &mut config.host.device.name;
+    match DeviceNames::parse(device) {
+        Ok(names) => {
+            *device = names.plugin.clone();
+            config.host.device_index = names.indices.first().copied();
+            Finding::good(what, format!("{names}, as configured"))
+        }
+        Err(problem) => {
+            *device = "cpu".into();
             bad(what, &problem)
         }
     }
@@ -110,10 +126,14 @@ fn device(name: &str, needed: bool) -> Finding {
         };
     }
     let capacity = answer["capacity_bytes"].as_u64().map_or(0, |bytes| bytes);
+    let of = match answer["devices"].as_u64() {
+        None | Some(1) => String::new(),
+        Some(n) => format!(", the first of {n} devices"),
+    };
     Finding::good(
         what,
         format!(
-            "{at}{version}\n{} ({}), {}",
+            "{at}{version}\n{} ({}), {}{of}",
             text("platform"),
             text("kind"),
             Bytes(capacity)
@@ -231,15 +251,30 @@ pub(super) fn limits(limits: &Value) -> Finding {
 
 fn running(socket: &Path, report: &Value) -> String {
     let service = &report["service"];
-    let device = &report["device"];
-    let serves = device["platform"].as_str().or(device["state"].as_str());
     let sessions = report["sessions"].as_array().map_or(0, Vec::len);
+    let none = Vec::new();
+    let devices = report["devices"].as_array().unwrap_or(&none);
+    let first = &report["device"];
+    let first = first["platform"].as_str().or(first["state"].as_str());
+    let serves = match devices.len() {
+        0 | 1 => format!("device {}", first.unwrap_or("?")),
+        _ => {
+            let one = |device: &Value| {
+                let name = device["name"].as_str().unwrap_or("?");
+                match device["state"].as_str() {
+                    Some("up") | None => name.to_owned(),
+                    Some(state) => format!("{name} ({state})"),
+                }
+            };
+            let all: Vec<String> = devices.iter().map(one).collect();
+            format!("devices {}", all.join(", "))
+        }
+    };
     format!(
-        "{}\nversion {}, pid {}, device {}, {sessions} sessions, {} restarts",
+        "{}\nversion {}, pid {}, {serves}, {sessions} sessions, {} restarts",
         socket.display(),
         service["version"].as_str().unwrap_or("?"),
         service["pid"],
-        serves.unwrap_or("?"),
         service["restarts"],
     )
 }

@@ -3,6 +3,7 @@
 //! In a process of its own, because a plugin may crash, hang or print what it likes; [`ask`] starts
 //! it, and takes the last line that looks like an answer.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use salus_daemon::config::PluginOption;
 use salus_device::{Device, PjrtConfig, PjrtDevice, Purpose};
 use serde_json::{Value, json};
 
@@ -29,6 +31,9 @@ pub(crate) struct Arguments {
     /// It is no plugin but LAPACK
     #[arg(long)]
     lapack: bool,
+    /// Only count its devices, opened with these options as JSON
+    #[arg(long, value_name = "OPTIONS")]
+    count: Option<String>,
 }
 
 pub(crate) fn probe(arguments: &Arguments) -> Outcome {
@@ -37,6 +42,17 @@ pub(crate) fn probe(arguments: &Arguments) -> Outcome {
     if arguments.lapack {
         if let Err(e) = salus_device::check_lapack(path) {
             answer["error"] = json!(e.to_string());
+        }
+        output::data(&format!("\n{answer}\n"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(options) = &arguments.count {
+        match count_devices(path, options) {
+            Ok((platform, devices)) => {
+                answer["platform"] = json!(platform);
+                answer["devices"] = json!(devices);
+            }
+            Err(e) => answer["error"] = json!(e),
         }
         output::data(&format!("\n{answer}\n"));
         return Ok(ExitCode::SUCCESS);
@@ -52,7 +68,15 @@ pub(crate) fn probe(arguments: &Arguments) -> Outcome {
                 ..PjrtConfig::default()
             };
             match PjrtDevice::open(&config) {
-                Ok(device) => describe(&device, &mut answer),
+                Ok(device) => {
+                    describe(&device, &mut answer);
+                    drop(device);
+                    if answer["platform"] != "cpu"
+                        && let Ok((_, devices)) = PjrtDevice::count(path, &[])
+                    {
+                        answer["devices"] = json!(devices);
+                    }
+                }
                 Err(e) => answer["error"] = json!(e.to_string()),
             }
         }
@@ -60,6 +84,16 @@ pub(crate) fn probe(arguments: &Arguments) -> Outcome {
     }
     output::data(&format!("\n{answer}\n"));
     Ok(ExitCode::SUCCESS)
+}
+
+fn count_devices(path: &Path, options: &str) -> Result<(String, usize), String> {
+    let options: BTreeMap<String, PluginOption> =
+        serde_json::from_str(options).map_err(|e| e.to_string())?;
+    let options = options.iter();
+    let options: Vec<_> = options
+        .map(|(name, option)| (name.clone(), option.into()))
+        .collect();
+    PjrtDevice::count(path, &options).map_err(|e| e.to_string())
 }
 
 fn describe(device: &PjrtDevice, answer: &mut Value) {
@@ -72,6 +106,12 @@ fn describe(device: &PjrtDevice, answer: &mut Value) {
 /// What a plugin says of itself, or `{"path", "error"}`.
 pub(crate) fn ask(plugin: &Path) -> Value {
     ask_about(plugin, &[])
+}
+
+/// How many devices a plugin has, and of which platform: `{"platform", "devices"}`, or `{"error"}`.
+pub(crate) fn count(plugin: &Path, options: &BTreeMap<String, PluginOption>) -> Value {
+    let options = json!(options).to_string();
+    ask_about(plugin, &["--count", &options])
 }
 
 /// What is wrong with LAPACK's library, if anything is.

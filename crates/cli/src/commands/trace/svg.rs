@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use salus_units::{Bytes, show_ms};
 
+use super::devices::{Devices, OneDevice};
 use super::timeline::{Run, Timeline};
 
 const WIDTH: f64 = 960.0;
@@ -39,40 +40,57 @@ const STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#424a53}\
 .paged{stroke-dasharray:4 3}\
 @media(prefers-color-scheme:dark){text{fill:#c9d1d9}.line{stroke:#c9d1d9}}";
 
-pub(super) fn picture(timeline: &Timeline) -> String {
-    let mut picture = Picture {
-        body: String::new(),
-        y: 4.0,
-        timeline,
-    };
-    picture.legend();
-    picture.lanes();
-    picture.memory();
-    picture.axis();
-    let height = picture.y;
+pub(super) fn picture(devices: &Devices) -> String {
+    let (mut body, mut y) = (String::new(), 4.0);
+    for device in &devices.all {
+        let mut picture = Picture {
+            body,
+            y,
+            device,
+            timeline: &device.timeline,
+            length_ns: devices.length_ns.max(1),
+        };
+        picture.heading();
+        picture.legend();
+        picture.lanes();
+        picture.memory();
+        (body, y) = (picture.body, picture.y);
+    }
+    let height = axis(&mut body, y, devices.length_ns.max(1));
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n\
-         <title>{} iterations of {} jobs on {} in {}</title>\n<style>{STYLE}</style>\n{}</svg>\n",
-        timeline.iterations(),
-        timeline.jobs.len(),
-        escaped(&timeline.device),
-        show_ms(timeline.length_ns() as f64 / 1e6),
-        picture.body
+         <title>{} iterations of {} jobs on {} in {}</title>\n<style>{STYLE}</style>\n{body}</svg>\n",
+        devices.iterations(),
+        devices.jobs(),
+        escaped(&devices.names()),
+        show_ms(devices.length_ns as f64 / 1e6),
     )
 }
 
+/// What is drawn of one device.
 struct Picture<'a> {
     body: String,
     /// Where the next thing is drawn.
     y: f64,
+    device: &'a OneDevice,
     timeline: &'a Timeline,
+    /// What the axis shows.
+    length_ns: u64,
 }
 
 impl Picture<'_> {
     fn x(&self, at: u64) -> f64 {
-        let passed = at.saturating_sub(self.timeline.from) as f64;
-        LEFT + PLOT * passed / self.timeline.length_ns().max(1) as f64
+        LEFT + PLOT * self.device.since(at) as f64 / self.length_ns as f64
+    }
+
+    /// Which device it is, where there are several.
+    fn heading(&mut self) {
+        if self.device.name.is_some() {
+            let device = &self.timeline.device;
+            self.text(LEFT, self.y + 12.0, "start", device);
+            self.y += LINE;
+        }
     }
 
     /// Who ran, the busiest first.
@@ -251,20 +269,6 @@ impl Picture<'_> {
         format!("{path}H{:.1}", LEFT + PLOT)
     }
 
-    fn axis(&mut self) {
-        let length = self.timeline.length_ns().max(1);
-        let (y, step) = (self.y, tick(length));
-        for n in 0..=length / step {
-            let x = LEFT + PLOT * (n * step) as f64 / length as f64;
-            let above = y - 4.0;
-            self.put(&format!(
-                "<path class=\"grid\" d=\"M{x:.1} {above:.1}v5\"/>"
-            ));
-            self.text(x, y + 14.0, "middle", &time(n * step, step));
-        }
-        self.y = y + LINE;
-    }
-
     fn rect(&mut self, job: usize, x: f64, y: f64, width: f64, height: f64) {
         let colour = colour(job);
         self.put(&format!(
@@ -274,16 +278,40 @@ impl Picture<'_> {
     }
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
-        let text = escaped(text);
-        self.put(&format!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
-        ));
+        put_text(&mut self.body, x, y, anchor, text);
     }
 
     fn put(&mut self, element: &str) {
-        self.body.push_str(element);
-        self.body.push('\n');
+        put(&mut self.body, element);
     }
+}
+
+/// The time that passes; returns where the picture ends.
+fn axis(body: &mut String, y: f64, length: u64) -> f64 {
+    let step = tick(length);
+    for n in 0..=length / step {
+        let x = LEFT + PLOT * (n * step) as f64 / length as f64;
+        let above = y - 4.0;
+        put(
+            body,
+            &format!("<path class=\"grid\" d=\"M{x:.1} {above:.1}v5\"/>"),
+        );
+        put_text(body, x, y + 14.0, "middle", &time(n * step, step));
+    }
+    y + LINE
+}
+
+fn put_text(body: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
+    let text = escaped(text);
+    put(
+        body,
+        &format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"),
+    );
+}
+
+fn put(body: &mut String, element: &str) {
+    body.push_str(element);
+    body.push('\n');
 }
 
 fn colour(job: usize) -> &'static str {

@@ -113,10 +113,6 @@ impl Timeline {
         timeline
     }
 
-    pub(super) fn length_ns(&self) -> u64 {
-        self.until - self.from
-    }
-
     pub(super) fn iterations(&self) -> usize {
         self.lanes.values().map(Vec::len).sum()
     }

@@ -94,6 +94,8 @@ impl Fixture {
         let cache = tempfile::tempdir().expect("a temporary directory");
         let device = Arc::new(ScriptedDevice::open(&config));
         let mut settings = HostSettings {
+            device_index: None,
+            devices: 1,
             plugin: "scripted".into(),
             several_users: false,
             allow_raw_kernels: false,

@@ -2,6 +2,13 @@
 
 use super::*;
 
+fn policy_of(device: &str, name: &str) -> Request {
+    Request::Policy {
+        name: name.into(),
+        device: device.into(),
+    }
+}
+
 #[test]
 fn a_report_is_the_device_hosts_with_the_service_added() {
     let service = start("works").until_ready();
@@ -33,7 +40,7 @@ fn a_session_is_changed_by_its_number_and_the_policy_by_its_name() {
     let job = service.job("train.py");
     let session = welcome(&job).session;
     let change = |session, change| Request::Change { session, change };
-    let policy = |name: &str| Request::Policy { name: name.into() };
+    let policy = |name: &str| policy_of("", name);
     service.command(change(session, Change::MemoryMax(NonZeroU64::new(4096))));
     service.command(policy("srtf"));
     let report = service.report();
@@ -63,7 +70,7 @@ fn a_policy_chosen_while_the_device_is_opened_holds_when_it_is() {
     let at = gate_dir.clone();
     let service = start_with("gated", move |service| service.host.cache.directory = at);
     let (mut opener, _) = access.accept().expect("the device host waits there");
-    let policy = |name: &str| Request::Policy { name: name.into() };
+    let policy = |name: &str| policy_of("", name);
     let (report, _) = service.command(policy("srtf"));
     assert_eq!(report["device"]["state"], "starting");
     assert_eq!(report["device"]["policy"], "srtf");

@@ -55,6 +55,7 @@ fn a_job_of_another_version_is_refused_with_both_ranges() {
         name: "x".into(),
         settings: JobSettings::default(),
         run: 0,
+        device: String::new(),
     };
     send_all(&stream, &ToService::from(hello), None).expect("it reads");
     let error = refusal_of(&stream);

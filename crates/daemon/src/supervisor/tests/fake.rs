@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex};
 
 use salus_channel::{Inbox, Outbox, send_all};
 use salus_wire::{
-    Adopt, CompilerWanted, Description, Error, ErrorCode, Failed, FromHost, FromService, Reported,
-    SessionClosed, ToHost, Traced, Up, Welcome,
+    Adopt, CompilerWanted, Description, Error, ErrorCode, Failed, FromHost, FromService, Load,
+    Reported, SessionClosed, ToHost, Traced, Up, Welcome,
 };
 use serde_json::json;
 
@@ -79,8 +79,10 @@ impl Control {
 
 fn host(mut socket: UnixStream, settings: &HostSettings) {
     let device = settings.device.name.as_str();
+    let index = settings.device_index.unwrap_or(0);
     match device {
         "dies" => std::process::abort(),
+        "second_dies" if index == 1 => std::process::abort(),
         "babbles" => {
             socket.write_all(&[0xff; 64]).expect("it reads");
             let _ = socket.read(&mut [0; 1]);
@@ -96,20 +98,21 @@ fn host(mut socket: UnixStream, settings: &HostSettings) {
         socket: Arc::new(socket),
         outbox: Arc::default(),
     };
-    if device == "fails" {
+    if device == "fails" || (device == "second_fails" && index == 1) {
         return control.send(Failed {
             error: Error::new(ErrorCode::NotFound, "no such device"),
         });
     }
     control.send(Up {
         description: description(),
-        json: json!({ "device": { "platform": "fake", "lanes": 1 } }).to_string(),
+        json: json!({ "device": { "platform": "fake", "lanes": 1, "index": index } }).to_string(),
     });
     listen(&control, settings, device == "mute");
 }
 
 fn listen(control: &Control, settings: &HostSettings, mute: bool) {
     let mut events: Vec<String> = Vec::new();
+    let mut sessions = Vec::new();
     let mut writer: Option<Writer> = None;
     let mut inbox = Inbox::default();
     loop {
@@ -130,14 +133,20 @@ fn listen(control: &Control, settings: &HostSettings, mute: bool) {
                     accuse(writer, adopt.session, program);
                 }
                 let running = running.map(|(w, n)| w.begin(0, adopt.session, n, "bad_program"));
+                sessions.push(json!({ "id": adopt.session, "name": adopt.name }));
                 adopted(control, &adopt, job.into());
                 drop(running);
             }
             (ToHost::Report(_), _) if mute => {}
             (ToHost::Report(report), _) => {
+                let policy = settings.scheduling.policy.name();
                 let json = json!({
-                    "device": { "platform": "fake" }, "sessions": [], "events": events,
-                    "policy": settings.scheduling.policy.name(),
+                    "device": {
+                        "platform": "fake", "index": settings.device_index, "events": events,
+                        "began_with": policy, "compilers": settings.compilers.count,
+                    },
+                    "sessions": sessions,
+                    "events": events, "policy": policy,
                 });
                 control.send(Reported {
                     request: report.request,
@@ -205,6 +214,14 @@ fn adopted(control: &Control, adopt: &Adopt, mut job: UnixStream) {
     match adopt.name.split(' ').next().unwrap_or_default() {
         "crash" | "break" => std::process::abort(),
         "compile" => control.send(CompilerWanted { count: 1 }),
+        "load" => {
+            let number = |n| adopt.name.split(' ').nth(n).and_then(|n| n.parse().ok());
+            control.send(Load {
+                newest: adopt.session,
+                wanting_milli: number(1).expect("sessions that want the device"),
+                held_bytes: number(2).expect("bytes that they hold"),
+            });
+        }
         _ => {}
     }
     let welcome = Welcome {

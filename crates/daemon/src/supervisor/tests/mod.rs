@@ -25,6 +25,7 @@ use crate::paths::Places;
 mod commands;
 mod connections;
 mod device_host;
+mod devices;
 mod fake;
 mod lifetime;
 mod sessions;
@@ -36,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Running {
     dir: PathBuf,
     socket: PathBuf,
-    ready: Receiver<Value>,
+    ready: Receiver<Vec<Value>>,
     thread: JoinHandle<Result<End, Problem>>,
 }
 
@@ -59,9 +60,10 @@ fn start_with(device: &str, change: impl FnOnce(&mut Service) + Send + 'static) 
             allow_users: AllowUsers::Owner,
             idle_exit: None,
             host: config.host,
+            devices: Vec::new(),
             launcher: fake::launcher(),
-            when_ready: Box::new(move |device| {
-                let _ = tell.send(device.clone());
+            when_ready: Box::new(move |devices| {
+                let _ = tell.send(devices.to_vec());
             }),
         };
         change(&mut service);
@@ -110,6 +112,11 @@ impl Running {
 
     /// The same from this `salus run`.
     fn job_of(&self, name: &str, run: u64) -> UnixStream {
+        self.job_on("", name, run)
+    }
+
+    /// The same on the device that is named.
+    fn job_on(&self, device: &str, name: &str, run: u64) -> UnixStream {
         let stream = self.connect();
         let hello = Hello {
             protocol_min: 1,
@@ -118,6 +125,7 @@ impl Running {
             name: name.into(),
             settings: JobSettings::default(),
             run,
+            device: device.into(),
         };
         send_all(&stream, &ToService::from(hello), None).expect("it reads");
         stream

@@ -115,6 +115,7 @@ fn what_follows_the_first_frame_reaches_the_device_host() {
         name: "echo".into(),
         settings: JobSettings::default(),
         run: 0,
+        device: String::new(),
     };
     let mut bytes = Vec::new();
     encode_frame(&ToService::from(hello), 0, &mut bytes);

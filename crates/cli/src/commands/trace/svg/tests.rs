@@ -2,7 +2,7 @@
 
 use salus_wire::RecordedIteration;
 
-use super::super::timeline::tests::two_jobs;
+use super::super::devices::tests::{one, two};
 use super::*;
 
 /// Checks that elements are closed in order, attributes are quoted, and text has no bare `>` or
@@ -61,7 +61,7 @@ fn check_attributes(attributes: &str) {
 
 #[test]
 fn a_picture_is_well_formed_and_shows_every_iteration() {
-    let picture = picture(&two_jobs());
+    let picture = picture(&one());
     let counts = elements(&picture);
     // Two of the legend, two lanes, five iterations.
     assert_eq!(counts["rect"], 9);
@@ -73,7 +73,8 @@ fn a_picture_is_well_formed_and_shows_every_iteration() {
 
 #[test]
 fn names_cannot_break_out() {
-    let mut timeline = two_jobs();
+    let mut devices = one();
+    let timeline = &mut devices.all[0].timeline;
     for (job, name) in timeline
         .jobs
         .iter_mut()
@@ -81,15 +82,16 @@ fn names_cannot_break_out() {
     {
         job.label = name.into();
     }
-    let picture = picture(&timeline);
+    let picture = picture(&devices);
     assert!(!elements(&picture).contains_key("script"));
     assert!(picture.contains("a&amp;b?, 2 iterations"));
 }
 
 #[test]
 fn many_iterations_make_a_small_picture() {
-    let mut timeline = two_jobs();
-    let length = timeline.length_ns();
+    let mut devices = one();
+    let timeline = &mut devices.all[0].timeline;
+    let length = timeline.until - timeline.from;
     let count = 100_000;
     let runs = timeline.lanes.get_mut(&0).expect("a lane");
     let whole: RecordedIteration = runs[0].whole.clone();
@@ -102,7 +104,7 @@ fn many_iterations_make_a_small_picture() {
             whole: whole.clone(),
         })
         .collect();
-    let picture = picture(&timeline);
+    let picture = picture(&devices);
     elements(&picture);
     assert!(picture.len() < 100_000, "{} bytes", picture.len());
     // Both have half of the lane all the time.
@@ -125,4 +127,17 @@ fn steps_of_time_are_round() {
     assert_eq!(tick(1), 1);
     assert_eq!(time(1500 * MS, 500 * MS), "1500 ms");
     assert_eq!(time(4000 * MS, 2000 * MS), "4 s");
+}
+
+#[test]
+fn several_devices_are_in_one_picture_with_their_names() {
+    let picture = picture(&two());
+    let counts = elements(&picture);
+    assert_eq!(counts["rect"], 18, "twice those of one");
+    assert!(
+        picture.contains("<title>10 iterations of 6 jobs on cuda:0 (Host CPU), cuda:1 (Host CPU)")
+    );
+    for device in ["cuda:0 (Host CPU)", "cuda:1 (Host CPU)"] {
+        assert_eq!(picture.matches(&format!(">{device}</text>")).count(), 1);
+    }
 }

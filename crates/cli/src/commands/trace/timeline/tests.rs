@@ -8,7 +8,7 @@ const MS: u64 = 1_000_000;
 
 /// Two jobs on two lanes and one that only waits; times in milliseconds from the beginning, which
 /// is not the service's.
-pub(in crate::commands::trace) fn two_jobs() -> Timeline {
+fn two_jobs() -> Timeline {
     Timeline::of(recording(), None)
 }
 
@@ -53,8 +53,9 @@ fn memory(ms: u64, resident_bytes: u64) -> RecordedMemory {
     }
 }
 
-fn recording() -> Recording {
+pub(in crate::commands::trace) fn recording() -> Recording {
     Recording {
+        began_unix_ns: 0,
         from_ns: at(0),
         until_ns: at(100),
         platform: "cpu".into(),
@@ -190,9 +191,13 @@ fn a_service_that_tells_nonsense_makes_nothing_panic() {
         iteration.memory_ns = u64::MAX;
     }
     recording.memory.clear();
-    let timeline = Timeline::of(recording, None);
+    recording.began_unix_ns = u64::MAX;
+    let timeline = Timeline::of(recording.clone(), None);
     assert!(timeline.from <= timeline.until);
-    serde_json::from_str::<serde_json::Value>(&super::super::perfetto::json(&timeline))
+    let other = self::recording();
+    let both = vec![("a".into(), recording), ("b".into(), other)];
+    let devices = super::super::devices::Devices::of(both, None);
+    serde_json::from_str::<serde_json::Value>(&super::super::perfetto::json(&devices))
         .expect("it is JSON");
-    super::super::svg::picture(&timeline);
+    super::super::svg::picture(&devices);
 }

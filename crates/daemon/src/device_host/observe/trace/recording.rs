@@ -173,6 +173,7 @@ impl Copied {
         self.cards
             .retain(|card| card.closed.is_none_or(|closed| closed >= from));
         let mut recording = Recording {
+            began_unix_ns: 0,
             from_ns: from.0,
             until_ns: self.now.0,
             platform: device.platform_name.clone(),
