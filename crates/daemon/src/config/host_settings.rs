@@ -90,6 +90,11 @@ impl HostSettings {
         self.compilers.count.max(1) + 1
     }
 
+    /// Compiler processes of the service: those, and the one that tunes.
+    pub fn compiler_processes(&self) -> u32 {
+        self.compilers_max() + u32::from(self.compilers.tune)
+    }
+
     pub fn user_programs_bytes(&self) -> u64 {
         let part = || machine::total_bytes().map_or(u64::MAX, |bytes| bytes / PROGRAMS_PART);
         self.limits.programs_per_user.unwrap_or_else(part)

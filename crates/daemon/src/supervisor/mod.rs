@@ -151,7 +151,7 @@ impl Supervisor {
             endpoint: Endpoint::open(&service.socket, service.allow_users.several())?,
             to_end: Signals::to_end().map_err(signals)?,
             of_children: Signals::of_children().map_err(signals)?,
-            compilers: Compilers::new(service.host.compilers_max()),
+            compilers: Compilers::new(service.host.compiler_processes()),
             blame: Blame::open(&service.host.cache.directory),
             access,
             sessions_per_user: service.host.user_sessions(sessions_max),

@@ -238,6 +238,7 @@ fn messages_inside_the_service() {
     check::<FromHost>(CompilerWanted { count: 1 });
     check::<ToCompiler>(Target {
         description: description(),
+        tunes: true,
     });
     check::<ToCompiler>(CompileRequest {
         format: "mlir".into(),
