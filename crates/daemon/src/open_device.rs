@@ -37,10 +37,17 @@ pub(crate) fn open(process: Process, settings: &HostSettings) -> Result<(Opened,
 
 /// Opens the device for a compiler, beside the device host that has it.
 pub(crate) fn open_beside(settings: &HostSettings) -> Result<PjrtDevice, Error> {
-    open_plugin(settings, Purpose::Try)
+    let mut settings = settings.clone();
+    // How the device host's memory is to be taken is not said of a compiler's.
+    for own in ["preallocate", "memory_fraction"] {
+        settings.device.options.remove(own);
+    }
+    let more = settings.compilers.options.clone();
+    settings.device.options.extend(more);
+    open_plugin(&settings, Purpose::Try)
 }
 
-fn preload_libraries(settings: &HostSettings) {
+pub(crate) fn preload_libraries(settings: &HostSettings) {
     for why in preload(&settings.plugin) {
         log::warn(format_args!("programs that need it will fail: {why}"));
     }

@@ -19,6 +19,7 @@ pub mod mlir;
 pub mod options;
 pub mod proto;
 pub mod requirements;
+pub mod tuning;
 pub mod vet;
 
 mod refusal;

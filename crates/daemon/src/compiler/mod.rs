@@ -7,8 +7,12 @@
 //!
 //! A device with memory of its own belongs to the device host, whole: there a compiler is told what the
 //! device is like and compiles without it (`Target`). A client here would take its part of that memory.
+//! One compiler may have a small client of its own (`tuning`), which measures on the device while the
+//! engine lets nothing else run there.
 //!
 //! Not here: the cache, the device's memory, anything of a job but the program.
+
+mod tuning;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +28,7 @@ use salus_wire::{
 
 use crate::config::HostSettings;
 use crate::log;
-use crate::open_device::{Opened, open, open_beside};
+use crate::open_device::{Opened, open, open_beside, preload_libraries};
 use crate::sandbox::{self, Held, Process, Strength};
 use crate::supervisor::is_first_compiler;
 
@@ -88,6 +92,12 @@ fn prepare(settings: &HostSettings, target: &Target) -> Result<Box<Compile<'stat
         let device = open_beside(settings)?;
         Ok(Box::new(move |source| device.compile(source)))
     };
+    if target.tunes {
+        preload_libraries(settings);
+        let device = open_beside(settings)?;
+        let results = tuning::Results::open(&settings.cache.directory);
+        return Ok(Box::new(move |source| results.compile(&device, source)));
+    }
     if target.description.on_host {
         return open();
     }

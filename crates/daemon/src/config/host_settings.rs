@@ -107,6 +107,11 @@ impl HostSettings {
         self.compilers.count.max(1) + 1
     }
 
+    /// Compiler processes of the service: those, and the one that tunes.
+    pub fn compiler_processes(&self) -> u32 {
+        self.compilers_max() + u32::from(self.compilers.tune)
+    }
+
     pub fn user_programs_bytes(&self) -> u64 {
         let devices = u64::from(self.devices);
         let part = || machine::total_bytes().map_or(u64::MAX, |all| all / PROGRAMS_PART / devices);

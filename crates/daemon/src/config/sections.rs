@@ -217,6 +217,14 @@ pub struct Compilers {
     /// Compiler processes that may run at once; each has a copy of the vendor's library in memory.
     #[serde(deserialize_with = "number::<1, 64, _, _>")]
     pub count: u32,
+    /// On GPUs: one more compiler with a small client of its own, which measures on the device what is
+    /// fastest. The others open no client.
+    pub tune: bool,
+    /// How long a tuned compilation may take, during which nothing else runs.
+    #[serde(deserialize_with = "number::<1, { u32::MAX }, _, _>")]
+    pub tune_seconds: u32,
+    /// Handed to the plugin when that compiler's client is made, before those of the device.
+    pub options: BTreeMap<String, PluginOption>,
 }
 
 /// All cores, but four already keep up with JAX's small programs.
@@ -227,6 +235,10 @@ impl Default for Compilers {
         let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         Self {
             count: cores.min(COMPILERS_DEFAULT_MAX) as u32,
+            tune: true,
+            // Few programs are measured for longer, and all jobs wait meanwhile.
+            tune_seconds: 60,
+            options: BTreeMap::new(),
         }
     }
 }

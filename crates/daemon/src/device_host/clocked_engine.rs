@@ -11,19 +11,30 @@ use std::time::{Duration, Instant, SystemTime};
 use salus_channel::{lock, wait, wait_timeout};
 use salus_device::Device;
 use salus_engine::{
-    Account, Decision, Engine, Event, JobSettings, Lane, Program, Refusal, SessionId, Time, User,
+    Account, Calling, Decision, Demand, Engine, Event, JobSettings, Kind, Lane, Policy, Program,
+    Refusal, SessionId, Time, User,
 };
 use salus_wire::Profile;
 
 use crate::device_host::observe::trace::{Copied, Own, Recorder};
-use crate::device_host::session::SharedSession;
+use crate::device_host::session::{Identity, SharedSession};
 
 pub(crate) struct ClockedEngine<D: Device> {
     began: Instant,
     locked: Mutex<Locked<D>>,
     /// The engine wants to be woken at another time than before.
     alarm: Condvar,
+    /// The engine has decided about the service's own request.
+    own_decided: Condvar,
 }
+
+/// The session under which the service itself takes turns; those of jobs begin at 1.
+pub(crate) const OWN: SessionId = SessionId(0);
+/// What such a turn is in traces.
+const OWN_NAME: &str = "measuring on the device";
+/// Every request is served after the aging limit. One that is not, waits for a session that has the
+/// device for itself and may wait for us.
+const OWN_WAIT: Duration = Duration::from_nanos(2 * salus_engine::AGING_LIMIT.0);
 
 struct Locked<D: Device> {
     engine: Engine,
@@ -31,6 +42,8 @@ struct Locked<D: Device> {
     /// When the alarm's thread wakes; `None` while it sleeps until it is notified.
     wakes_at: Option<Time>,
     trace: Recorder,
+    /// About the service's own request.
+    own: Decided,
 }
 
 /// What the engine has decided about one session and the session has not yet acted on.
@@ -74,11 +87,13 @@ impl<D: Device> ClockedEngine<D> {
             sessions: BTreeMap::new(),
             wakes_at: None,
             trace: Recorder::default(),
+            own: Decided::default(),
         };
         Self {
             began: Instant::now(),
             locked: Mutex::new(locked),
             alarm: Condvar::new(),
+            own_decided: Condvar::new(),
         }
     }
 
@@ -157,6 +172,9 @@ impl<D: Device> ClockedEngine<D> {
             };
             if own == Some(session) {
                 decided.add(decision);
+            } else if session == OWN {
+                locked.own.add(decision);
+                self.own_decided.notify_one();
             } else if let Some(chosen) = locked.sessions.get(&session) {
                 chosen.deliver(decision);
             }
@@ -178,6 +196,75 @@ impl<D: Device> ClockedEngine<D> {
         let bytes = bytes.min(locked.engine.may_page_out(session));
         self.decide(&mut locked, Event::PagingOut { session, bytes }, None);
         bytes
+    }
+
+    /// Does something while no iteration runs on the device, in a turn of the service's own; one at a
+    /// time. `None` if no turn came.
+    ///
+    /// Where one session has the device until it ends, it is not waited for: it may be the one that
+    /// waits for this.
+    pub(crate) fn in_a_turn<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        if self.look(|engine, _| engine.policy()) == Policy::Exclusive {
+            return Some(work());
+        }
+        let granted = self.take_own_turn();
+        let done = granted.then(work);
+        let mut locked = self.lock();
+        let (session, calling) = (OWN, Some(Calling(0)));
+        let over = match granted {
+            true => Event::Ran { session, calling },
+            false => Event::Withdrew { session },
+        };
+        self.decide(&mut locked, over, None);
+        self.decide(&mut locked, Event::Closed { session }, None);
+        done
+    }
+
+    /// Asks for a turn and waits for it. An iteration that calls back has its lane to itself until its
+    /// first callback, and this one has none.
+    fn take_own_turn(&self) -> bool {
+        let mut locked = self.lock();
+        locked.own = Decided::default();
+        let now = self.now();
+        let identity = Identity {
+            pid: std::process::id().cast_signed(),
+            uid: rustix::process::geteuid().as_raw(),
+            user: String::new(),
+            name: OWN_NAME.into(),
+        };
+        locked.trace.opened(now, OWN, &identity);
+        locked.trace.named(Program(0), OWN_NAME);
+        let opened = Event::Opened {
+            session: OWN,
+            user: User(identity.uid),
+            settings: JobSettings::default(),
+        };
+        self.decide(&mut locked, opened, None);
+        let demand = Demand {
+            kind: Kind::CallsBack {
+                program: Program(0),
+                calling: Calling(0),
+            },
+            new_bytes: 0,
+            new_host_bytes: 0,
+            argument_bytes: 0,
+            paged_bytes: 0,
+        };
+        let ready = Event::Ready {
+            session: OWN,
+            demand,
+        };
+        self.decide(&mut locked, ready, None);
+        let deadline = Instant::now() + OWN_WAIT;
+        loop {
+            if let Some(verdict) = locked.own.verdict {
+                return matches!(verdict, Verdict::Start(_));
+            }
+            let Some(left) = deadline.checked_duration_since(Instant::now()) else {
+                return false;
+            };
+            locked = wait_timeout(&self.own_decided, locked, left).0;
+        }
     }
 
     /// Tells the engine something about a session that may have ended meanwhile.

@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use salus_channel::lock;
 use salus_device::Device;
 use salus_engine::{Engine, Policy, SessionId};
-use salus_wire::{Error, ErrorCode, Failed, Up};
+use salus_wire::{Description, Error, ErrorCode, Failed, Up};
 
 use crate::board;
 use crate::config::HostSettings;
@@ -36,14 +36,14 @@ use crate::sandbox::{Process, Strength};
 use clocked_engine::ClockedEngine;
 use errors::resource_exhausted;
 use programs::cache::{Disk, Platform};
-use programs::compiler_pool::Compilers;
-use programs::{Program, Programs};
+use programs::compiler_pool::{AllCompilers, Compilers};
+use programs::{Program, Programs, Tuned};
 pub(crate) use supervisor::Supervisor;
 
 /// Everything that the sessions of the device share.
 pub(crate) struct Host<D: Device> {
     pub(crate) device: Arc<D>,
-    pub(crate) engine: ClockedEngine<D>,
+    pub(crate) engine: Arc<ClockedEngine<D>>,
     pub(crate) programs: Arc<Programs<D>>,
     /// Host memory for arrays that were paged out.
     pub(crate) pages: Arc<memory::page_pool::Pool>,
@@ -70,6 +70,9 @@ pub(crate) struct Host<D: Device> {
     pub(crate) supervisor: Supervisor,
 }
 
+/// Platforms whose compilers measure on the device.
+const TUNED_PLATFORMS: &[&str] = &["cuda", "rocm"];
+
 /// One part in this many of the host's memory for pages may stay mapped while no page is in it.
 const PAGES_KEPT_DIVISOR: u64 = 4;
 
@@ -82,17 +85,10 @@ impl<D: Device> Host<D> {
         device: D,
         settings: &HostSettings,
         supervisor: &Supervisor,
-        compilers: &Arc<Compilers>,
+        compilers: &AllCompilers,
     ) -> Result<Arc<Self>, Error> {
         let description = device.description().clone();
         let device = Arc::new(device);
-        let programs = Programs::start(
-            Arc::clone(&device),
-            Platform::of(&description),
-            Disk::open(&settings.cache.directory, settings.cache.disk),
-            Arc::clone(compilers),
-            settings,
-        );
         let room = settings.room(&description);
         let lanes = settings.device.lanes.unwrap_or(1);
         let engine = Engine::new(settings.scheduling.policy, room, description.lanes, lanes);
@@ -100,6 +96,16 @@ impl<D: Device> Host<D> {
             true => engine,
             false => engine.with_own_memory(),
         };
+        let engine = Arc::new(ClockedEngine::new(engine));
+        let tuning = compilers.tuning.as_ref();
+        let programs = Programs::start(
+            Arc::clone(&device),
+            Platform::of(&description),
+            Disk::open(&settings.cache.directory, settings.cache.disk),
+            Arc::clone(&compilers.plain),
+            tuning.map(|tuning| Tuned::new(Arc::clone(tuning), Arc::clone(&engine))),
+            settings,
+        );
         let pinned_bytes = settings.pinned_bytes(&room);
         let pins = memory::pins::Pins::new(&device, pinned_bytes);
         let pages = memory::page_pool::Pool::new(
@@ -108,7 +114,7 @@ impl<D: Device> Host<D> {
             pins,
         );
         let host = Arc::new(Self {
-            engine: ClockedEngine::new(engine),
+            engine,
             earlier_runs: programs::earlier_runs::EarlierRuns::open(&settings.cache.directory),
             audit: memory::audit::Audit::new(
                 &*device,
@@ -270,15 +276,7 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
         return ExitCode::FAILURE;
     }
     warn_of_one_lane(settings.scheduling.policy, description.lanes);
-    let mut compilers = Compilers::new(
-        supervisor.clone(),
-        settings.compilers_max(),
-        std::time::Duration::from_secs(settings.limits.compile_seconds.into()),
-    );
-    if Strength::of(&settings.device.name) == Strength::Light {
-        compilers = compilers.without_the_device(description.clone());
-    }
-    let compilers = Arc::new(compilers);
+    let compilers = compilers(&description, settings, supervisor);
     let host = Host::new(device, settings, supervisor, &compilers);
     let host = host.and_then(|host| {
         let watched = observe::health::start(&host, observe::health::end_process);
@@ -305,6 +303,31 @@ fn serve<D: Device>(device: D, settings: &HostSettings, supervisor: &Supervisor)
     });
     compilers.prepare();
     supervisor::listen(&host, &compilers)
+}
+
+/// The compilers of the device.
+fn compilers(
+    description: &Description,
+    settings: &HostSettings,
+    supervisor: &Supervisor,
+) -> AllCompilers {
+    let new = |most, seconds: u32| {
+        let limit = std::time::Duration::from_secs(seconds.into());
+        Compilers::new(supervisor.clone(), most, limit)
+    };
+    let mut plain = new(settings.compilers_max(), settings.limits.compile_seconds);
+    let mut tuning = None;
+    if Strength::of(&settings.device.name) == Strength::Light {
+        plain = plain.without_the_device(description.clone());
+        if settings.compilers.tune && TUNED_PLATFORMS.contains(&&*description.platform_name) {
+            let one = new(1, settings.compilers.tune_seconds);
+            tuning = Some(Arc::new(one.that_tune(description.clone())));
+        }
+    }
+    AllCompilers {
+        plain: Arc::new(plain),
+        tuning,
+    }
 }
 
 fn seconds(seconds: u32) -> salus_engine::Duration {

@@ -14,7 +14,7 @@ use salus_wire::{
 };
 
 use crate::board;
-use crate::device_host::programs::compiler_pool::Compilers;
+use crate::device_host::programs::compiler_pool::AllCompilers;
 use crate::device_host::session::job_settings;
 use crate::device_host::{BOARD, Host, observe, session, warn_of_one_lane};
 use crate::log;
@@ -47,7 +47,7 @@ impl Supervisor {
 }
 
 /// Does what the supervisor asks for, until it closes the connection.
-pub(super) fn listen<D: Device>(host: &Arc<Host<D>>, compilers: &Compilers) -> ExitCode {
+pub(super) fn listen<D: Device>(host: &Arc<Host<D>>, compilers: &AllCompilers) -> ExitCode {
     let mut inbox = Inbox::default();
     loop {
         match inbox.take::<ToHost>() {
@@ -66,7 +66,7 @@ pub(super) fn listen<D: Device>(host: &Arc<Host<D>>, compilers: &Compilers) -> E
     }
 }
 
-fn handle<D: Device>(host: &Arc<Host<D>>, compilers: &Compilers, received: Received<ToHost>) {
+fn handle<D: Device>(host: &Arc<Host<D>>, compilers: &AllCompilers, received: Received<ToHost>) {
     match (received.message, received.descriptor) {
         (ToHost::Adopt(adopt), Some(descriptor)) => session::open(host, adopt, descriptor.into()),
         (ToHost::Report(report), _) => {
@@ -98,7 +98,7 @@ fn handle<D: Device>(host: &Arc<Host<D>>, compilers: &Compilers, received: Recei
         (ToHost::CompilerJoined(joined), Some(descriptor)) => {
             compilers.joined(joined.compiler, descriptor.into());
         }
-        (ToHost::CompilerEnded(ended), _) => compilers.ended(ended.compiler, ended.how),
+        (ToHost::CompilerEnded(ended), _) => compilers.ended(ended.compiler, &ended.how),
         // The job sees that its connection is closed.
         (ToHost::Adopt(adopt), None) => {
             let session = adopt.session;

@@ -59,7 +59,7 @@ impl ServedDevice {
         let one = |index: &Option<u32>| {
             let settings = service.host.for_device(*index, of);
             Self {
-                compilers: Compilers::new(settings.compilers_max()),
+                compilers: Compilers::new(settings.compiler_processes()),
                 settings,
                 platform: None,
                 host: None,

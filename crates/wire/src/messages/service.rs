@@ -120,7 +120,11 @@ wire_struct! {
 
     /// The device to compile for, before the first request. Not sent on a device that every compiler
     /// opens for itself.
-    Target { description: Description }
+    Target {
+        description: Description,
+        /// Whether the compiler opens a small client of its own, to measure on the device.
+        tunes: bool,
+    }
 
     /// The source is in the memfd that comes with this frame.
     CompileRequest {

@@ -252,6 +252,7 @@ fn messages_inside_the_service() {
     });
     check::<ToCompiler>(Target {
         description: description(),
+        tunes: true,
     });
     check::<ToCompiler>(CompileRequest {
         format: "mlir".into(),

@@ -15,6 +15,7 @@ use salus_engine::{Duration, Engine, SessionId, Time};
 use salus_wire::Endless;
 
 use crate::device_host::Host;
+use crate::device_host::clocked_engine::OWN;
 use crate::log;
 
 /// An iteration is overdue after this many times its program's median: no program varies as much.
@@ -57,7 +58,9 @@ impl Overdue {
 
 /// The iterations that are overdue now: one per lane at the most, and those that call back.
 pub(crate) fn overdue(engine: &Engine, now: Time, limits: Limits) -> Vec<Overdue> {
-    let late = engine.running().filter_map(|(session, program, began)| {
+    // A turn of the service's own has a limit of its own.
+    let of_jobs = engine.running().filter(|(session, ..)| *session != OWN);
+    let late = of_jobs.filter_map(|(session, program, began)| {
         let runs = now - began;
         let usual = engine.estimates().of(program).map(|(median, _)| median);
         let limit = match usual {

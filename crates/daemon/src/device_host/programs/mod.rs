@@ -17,6 +17,7 @@ pub(crate) mod leases;
 mod lookup;
 mod program;
 mod table;
+mod tuned;
 pub(crate) mod turns;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ use serde_json::json;
 
 pub(crate) use lookup::ProgramRequest;
 pub(crate) use program::{Program, normalize};
+pub(crate) use tuned::Tuned;
 
 use crate::board::{self, BESIDE};
 use crate::config::HostSettings;
@@ -52,6 +54,8 @@ pub(crate) struct Programs<D: Device> {
     platform: Platform,
     disk: Disk,
     compilers: Arc<Compilers>,
+    /// Where the device's compiler can measure on it.
+    tuned: Option<Tuned<D>>,
     table: Mutex<ProgramTable<D>>,
     /// A program waits to be loaded or compiled.
     work: Condvar,
@@ -76,6 +80,7 @@ impl<D: Device> Programs<D> {
         platform: Platform,
         disk: Disk,
         compilers: Arc<Compilers>,
+        tuned: Option<Tuned<D>>,
         settings: &HostSettings,
     ) -> Arc<Self> {
         let programs = Arc::new(Self {
@@ -86,6 +91,7 @@ impl<D: Device> Programs<D> {
             platform,
             disk,
             compilers,
+            tuned,
             table: Mutex::new(ProgramTable::new()),
             work: Condvar::new(),
             small_unhashed: Unhashed::default(),
@@ -202,7 +208,11 @@ impl<D: Device> Programs<D> {
             code: &code,
             options: &request.options,
         };
-        let compiled = self.compilers.compile(&source, cancel);
+        let tuned = self.tuned.as_ref();
+        let compiled = match tuned.and_then(|tuned| tuned.compile(&source, cancel)) {
+            Some(program) => Ok(program),
+            None => self.compilers.compile(&source, cancel),
+        };
         drop(code);
         let stored = compiled?;
         self.disk.put(key, &stored);

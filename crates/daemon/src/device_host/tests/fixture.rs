@@ -116,7 +116,10 @@ impl Fixture {
                 memory: 1 << 20,
                 memory_programs: 16,
             },
-            compilers: config::Compilers { count: 1 },
+            compilers: config::Compilers {
+                count: 1,
+                ..config::Compilers::default()
+            },
         };
         change(&mut settings);
         let (supervisor, _) = UnixStream::pair().expect("sockets");
@@ -128,6 +131,7 @@ impl Fixture {
             Platform::of(salus_device::Device::description(&*device)),
             Disk::open(cache.path(), 1 << 20),
             Arc::clone(&compilers),
+            None,
             &settings,
         );
         let host = Arc::new(Host {
@@ -143,10 +147,10 @@ impl Fixture {
             health: Health::default(),
             notices: Mutex::new(crate::log::Quota::of(1000)),
             device,
-            engine: ClockedEngine::new(match config.on_host {
+            engine: Arc::new(ClockedEngine::new(match config.on_host {
                 true => Engine::new(Policy::Fair, room, 1, 1),
                 false => Engine::new(Policy::Fair, room, 1, 1).with_own_memory(),
-            }),
+            })),
             earlier_runs: crate::device_host::programs::earlier_runs::EarlierRuns::open(
                 cache.path(),
             ),

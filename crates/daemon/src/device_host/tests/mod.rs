@@ -41,6 +41,7 @@ mod programs;
 mod sharing;
 mod tokens;
 mod traces;
+mod tuning;
 mod uploads;
 
 use fixture::{Fixture, scripted};

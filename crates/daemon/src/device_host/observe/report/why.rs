@@ -4,6 +4,7 @@ use salus_device::Device;
 use salus_engine::{Engine, SessionId, Why};
 use salus_units::Bytes;
 
+use crate::device_host::clocked_engine::OWN;
 use crate::device_host::observe::overdue::Overdue;
 use crate::device_host::session::SharedSession;
 
@@ -82,6 +83,7 @@ fn late_of(session: SessionId, late: &[Overdue]) -> Option<&Overdue> {
 
 fn named(session: Option<SessionId>) -> String {
     match session {
+        Some(OWN) => "a compiler of the service, which measures on the device,".into(),
         Some(id) => format!("session {}", id.0),
         None => "another session".into(),
     }

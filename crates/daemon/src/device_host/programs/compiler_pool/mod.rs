@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use salus_channel::{lock, send_all, wait_timeout};
@@ -45,6 +45,47 @@ pub(crate) struct Compilers {
     target: Option<ToCompiler>,
     pool: Mutex<Pool>,
     changed: Condvar,
+}
+
+/// All compilers of the service: the pool, and the one that tunes.
+pub(crate) struct AllCompilers {
+    pub(crate) plain: Arc<Compilers>,
+    pub(crate) tuning: Option<Arc<Compilers>>,
+}
+
+impl AllCompilers {
+    /// Has the first ones started ahead of the first program.
+    pub(crate) fn prepare(&self) {
+        self.plain.prepare();
+        if let Some(tuning) = &self.tuning {
+            tuning.prepare();
+        }
+    }
+
+    /// All are started alike, and told what to be by whoever waits.
+    fn next(&self) -> &Compilers {
+        match &self.tuning {
+            Some(tuning) if tuning.waits_for_one() && !self.plain.waits_for_one() => tuning,
+            _ => &self.plain,
+        }
+    }
+
+    pub(crate) fn joined(&self, id: u64, socket: UnixStream) {
+        self.next().joined(id, socket);
+    }
+
+    pub(crate) fn could_not_join(&self) {
+        self.next().could_not_join();
+    }
+
+    pub(crate) fn ended(&self, id: u64, how: &str) {
+        for compilers in [Some(&self.plain), self.tuning.as_ref()]
+            .into_iter()
+            .flatten()
+        {
+            compilers.ended(id, how.to_owned());
+        }
+    }
 }
 
 #[derive(Default)]
@@ -89,8 +130,21 @@ impl Compilers {
 
     /// Compilers are told what the device is like, which they do not open.
     pub(crate) fn without_the_device(mut self, description: Description) -> Self {
-        self.target = Some(Target { description }.into());
+        let tunes = false;
+        self.target = Some(Target { description, tunes }.into());
         self
+    }
+
+    /// Compilers have a client of their own on the device that is described.
+    pub(crate) fn that_tune(mut self, description: Description) -> Self {
+        let tunes = true;
+        self.target = Some(Target { description, tunes }.into());
+        self
+    }
+
+    /// Whether one was asked for and has not come.
+    pub(crate) fn waits_for_one(&self) -> bool {
+        self.lock().wanted > 0
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {
@@ -161,6 +215,15 @@ impl Compilers {
                  need less",
             )),
         }
+    }
+
+    /// Compiles in one of the processes, once. `None` if it gave no answer.
+    pub(crate) fn try_to_compile(
+        &self,
+        source: &Source<'_>,
+        cancel: &Cancel,
+    ) -> Option<Result<StoredProgram, Error>> {
+        self.compile_once(source, cancel).ok()
     }
 
     fn compile_once(

@@ -1,0 +1,61 @@
+"""A device with memory of its own is the device host's: compilers take none of it, or very little.
+
+On the stand-in for CUDA, which takes its pool at the first allocation, and less of it without a
+word if others hold memory.
+"""
+
+import standin
+
+from harness import SCRIPTS, Job, python
+
+LARGE = SCRIPTS / "memory" / "large_array.py"
+MIB = 1 << 20
+
+
+def made(sandbox, daemon, mib):
+    job = Job(sandbox, python(LARGE, "--mib", mib), sandbox.salus(daemon.socket))
+    return job.result().ok().stdout.split("\n")[1]
+
+
+def test_compilers_open_no_client_and_most_of_the_device_is_one_array(make_standin, sandbox):
+    config = "schema_version = 1\n[compilers]\ntune = false\n"
+    daemon, state = make_standin(memory="1GiB", config=config)
+    (place,) = state.places()
+    assert place[standin.PID] == daemon.ps()["service"]["device_host_pid"]
+    # Nine tenths, before any job.
+    assert 912 * MIB < place[standin.POOL] <= 922 * MIB
+    assert daemon.ps()["device"]["capacity_bytes"] == place[standin.POOL]
+    assert made(sandbox, daemon, 768) == "768 768.0"
+    assert state.word(standin.CLIENTS) == 1
+    assert state.word(standin.COMPILED) == 0
+    assert state.word(standin.COMPILED_WITHOUT_CLIENT) > 1
+
+
+def test_a_compiler_that_measures_has_little_and_leaves_the_rest(make_standin, sandbox):
+    daemon, state = make_standin(memory="1GiB")
+    assert made(sandbox, daemon, 768) == "768 768.0"
+    assert state.word(standin.CLIENTS) == 2
+    # The product is tuned, the others have nothing to measure.
+    assert state.word(standin.COMPILED) == 1
+    assert state.word(standin.COMPILED_WITHOUT_CLIENT) > 0
+    host = daemon.ps()["service"]["device_host_pid"]
+    pools = {place[standin.PID] == host: place[standin.POOL] for place in state.places()}
+    assert pools[True] > 912 * MIB
+    assert 0 < pools[False] <= 52 * MIB
+    assert daemon.ps()["device"]["capacity_bytes"] == pools[True]
+
+
+def test_where_no_second_client_can_be_opened_programs_are_compiled_without(make_standin, sandbox):
+    config = "schema_version = 1\n[compilers.options]\nno_such_option = 1\n"
+    daemon, state = make_standin(memory="1GiB", config=config)
+    assert made(sandbox, daemon, 768) == "768 768.0"
+    assert state.word(standin.COMPILED) == 0
+    assert "no_such_option" in daemon.log_text()
+
+
+def test_what_is_asked_for_is_what_is_taken(make_standin, sandbox):
+    daemon, state = make_standin(memory="1GiB", options=["--memory", "256MiB"])
+    host = daemon.ps()["service"]["device_host_pid"]
+    (pool,) = [p[standin.POOL] for p in state.places() if p[standin.PID] == host]
+    assert 256 * MIB <= pool < 257 * MIB
+    assert daemon.ps()["device"]["capacity_bytes"] == 256 * MIB
