@@ -88,6 +88,7 @@ impl Compiler {
         let description = description(plugin);
         let target = Target {
             description: description.clone(),
+            tunes: false,
         };
         send_all(&socket, &ToCompiler::from(target), None).expect("it listens");
         Self {
