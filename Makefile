@@ -19,7 +19,7 @@ export SALUS_TEST_OLD_VENV = $(CURDIR)/$(OLD_VENV)
 all: build
 
 build:
-	cargo build --release --locked -p salus-adaptor -p salus-cli
+	cargo build --release --locked -p salus-adaptor -p salus-child -p salus-cli
 
 # Hostile clients, for development: not in the wheel.
 attacker:
@@ -118,7 +118,7 @@ test-cuda: $(STAMP) $(CUDA_STAMP)
 	$(CUDA_VENV)/bin/python tests/cuda/lower.py target/cuda-programs
 	SALUS_TEST_CUDA_PROGRAMS=$(CURDIR)/target/cuda-programs \
 	  SALUS_TEST_CUDA_SITE_PACKAGES=$$(echo $(CURDIR)/$(CUDA_VENV)/lib/python3*/site-packages) \
-	  cargo test --locked -p salus-device --test cuda -- --ignored
+	  cargo test --locked -p salus-device -p salus-child --test cuda -- --ignored
 
 $(CUDA_STAMP): tests/cuda/requirements.txt
 	$(PYTHON) -m venv $(CUDA_VENV)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARY = "libpjrt_salus.so"
+LIBRARIES = ("libpjrt_salus.so", "libsalus_child.so")
 BINARY = "salus"
 
 # Where a linker records the versions of the C library that a file needs.
@@ -24,12 +24,14 @@ class CustomBuildHook(BuildHookInterface):
     def initialize(self, version, build_data):
         if version == "editable":
             raise SystemExit("error: salus has compiled files; install it without `-e`")
-        library, binary = (self._artifact(name) for name in (LIBRARY, BINARY))
-        build_data["force_include"][str(library)] = f"salus/{LIBRARY}"
+        libraries = [self._artifact(name) for name in LIBRARIES]
+        binary = self._artifact(BINARY)
+        for library in libraries:
+            build_data["force_include"][str(library)] = f"salus/{library.name}"
         build_data["shared_scripts"][str(binary)] = BINARY
-        # Neither file knows of Python, so that one wheel serves every version of it.
+        # No file knows of a version of Python, so that one wheel serves every version of it.
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform_tag(library, binary)}"
+        build_data["tag"] = f"py3-none-{platform_tag(*libraries, binary)}"
 
     def _artifact(self, name):
         given = os.environ.get("SALUS_ARTIFACTS")

@@ -1,12 +1,15 @@
 """Writes programs as JAX lowers them for CUDA, and the options that JAX would send.
 
 JAX lowers for a platform that is not there; no plugin is loaded. For each program: NAME.mlirbc, the
-portable StableHLO that a job's library gets; NAME.options, JAX's own compile options.
+portable StableHLO that a job's library gets; NAME.options, JAX's own compile options. Linear
+algebra is there twice: as jobs lower it without the vendor's handlers, and with them, as
+`vendor_NAME`.
 """
 
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 os.environ["JAX_PLATFORMS"] = "cpu"
 
@@ -17,6 +20,9 @@ from jax import lax
 from jax._src import compiler
 from jax._src.interpreters import mlir
 from jax._src.lib import xla_client
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python" / "salus"))
+import jax_plugin as salus
 
 # What the plugin of this JAX says that it reads (`stablehlo_current_version`).
 STABLEHLO = "1.17.0"
@@ -103,8 +109,7 @@ def pallas():
     return jax.jit(add), (f32(1024), f32(1024))
 
 
-def plain(function, *shapes):
-    """A function of linear algebra, lowered without the vendor's handlers."""
+def linalg(function, *shapes):
     return jax.jit(function), shapes
 
 
@@ -119,29 +124,21 @@ PROGRAMS = {
     "pallas": pallas,
 }
 LINALG = {
-    "cholesky": lambda: plain(jnp.linalg.cholesky, f32(16, 16)),
-    "solve": lambda: plain(jnp.linalg.solve, f32(16, 16), f32(16, 2)),
-    "qr": lambda: plain(jnp.linalg.qr, f32(16, 16)),
-}
-
-
-# Primitives that CUDA has handlers for.
-HANDLED = {
-    "cholesky",
-    "geqrf",
-    "householder_product",
-    "lu",
-    "lu_pivots_to_permutation",
-    "triangular_solve",
+    "cholesky": lambda: linalg(jnp.linalg.cholesky, f32(16, 16)),
+    "solve": lambda: linalg(jnp.linalg.solve, f32(16, 16), f32(16, 2)),
+    "qr": lambda: linalg(jnp.linalg.qr, f32(16, 16)),
+    "svd": lambda: linalg(jnp.linalg.svd, f32(16, 16)),
+    "eigh": lambda: linalg(jnp.linalg.eigh, f32(16, 16)),
 }
 
 
 def lower_plainly():
-    """From here on linear algebra is lowered as on platforms that have no handlers for it."""
-    rules = mlir._platform_specific_lowerings["cuda"]
-    for primitive in [*rules]:
-        if primitive.name in HANDLED:
-            del rules[primitive]
+    """From here on linear algebra is lowered as in jobs of a service without handlers for it."""
+    salus._lower_linalg_plainly(
+        SimpleNamespace(
+            platform="cuda", local_devices=lambda: [SimpleNamespace(salus_linalg="plain")]
+        )
+    )
 
 
 def write(directory, name, make):
@@ -161,7 +158,11 @@ def main():
     directory.mkdir(parents=True, exist_ok=True)
     for name, make in PROGRAMS.items():
         write(directory, name, make)
+    for name, make in LINALG.items():
+        write(directory, f"vendor_{name}", make)
     lower_plainly()
+    # JAX keeps what it has lowered; a job has lowered nothing when it first learns of its device.
+    jax.clear_caches()
     for name, make in LINALG.items():
         write(directory, name, make)
 

@@ -20,6 +20,7 @@ def test_versions_agree():
 def test_contents():
     files = {str(file) for file in importlib.metadata.files("salus")}
     assert "salus/libpjrt_salus.so" in files
+    assert "salus/libsalus_child.so" in files
     assert "salus/jax_plugin.py" in files
     assert any(name.endswith("bin/salus") for name in files), files
     assert salus_library().exists() and salus_binary().exists()

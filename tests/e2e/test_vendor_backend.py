@@ -25,6 +25,24 @@ def run_job(sandbox, first, *names, **env):
 
 
 @FIRST
+def test_no_client_of_the_vendors_is_created_on_the_device_that_salus_serves(
+    make_standin, sandbox, first
+):
+    daemon, _ = make_standin()
+    said, created = run_job(sandbox, first, "gpu", "cuda", SALUS_SOCKET=str(daemon.socket))
+    assert said == [
+        "backends cpu cuda salus",
+        "ours cuda salus",
+        "default is ours True",
+        "gpu is ours True",
+        "cuda is ours True",
+        "sum 6.0",
+    ]
+    assert not created
+    assert daemon.ps()["device"]["platform"] == "cuda"
+
+
+@FIRST
 def test_another_backend_is_left_alone_and_salus_is_what_was_asked_for(
     shared_daemon, sandbox, first
 ):

@@ -6,7 +6,7 @@
 //! linear algebra to plain operations instead, which any plugin compiles
 //! (`python/salus/jax_plugin.py`). A session is told by an attribute of its device.
 
-use salus_wire::{Description, Value};
+use salus_wire::{Description, Value, env};
 
 /// The attribute by which a job's Python knows.
 const ATTRIBUTE: &str = "salus_linalg";
@@ -14,11 +14,18 @@ const ATTRIBUTE: &str = "salus_linalg";
 /// Platforms on which JAX counts on a vendor's package. On a CPU, handlers are ours.
 const PLATFORMS: [&str; 2] = ["cuda", "rocm"];
 
+/// Whether the Python that this process is has registered any (`python/salus/child_launcher.py`).
+fn are_registered() -> bool {
+    let registered = std::env::var(env::CHILD_HANDLERS);
+    registered.is_ok_and(|number| number != "0")
+}
+
 /// What a session is told of the device.
 pub(crate) fn describe(device: &Description) -> Description {
     let mut description = device.clone();
     if PLATFORMS.contains(&description.platform_name.as_str()) {
-        let value = Value::Text("plain".into());
+        let value = if are_registered() { "vendor" } else { "plain" };
+        let value = Value::Text(value.into());
         description
             .device_attributes
             .push((ATTRIBUTE.into(), value));

@@ -13,6 +13,7 @@ mod types;
 pub mod accelerators;
 pub mod discover;
 pub mod machine;
+pub mod vendor_package;
 
 mod callbacks;
 mod failure;

@@ -185,7 +185,7 @@ fn what_wants_a_device_or_handlers_compiles_without() {
     let (_, target) = TARGETS[1];
     let description = description(target);
     let compiler = TargetCompiler::open(&plugin(), &description).expect("no device is needed");
-    for name in ["sort", "cholesky", "solve", "qr"] {
+    for name in ["sort", "cholesky", "solve", "qr", "eigh", "svd"] {
         let compiled = compile(&compiler, &description, name);
         assert!(!compiled.executable.is_empty(), "{name}");
     }

@@ -38,6 +38,9 @@ pub const STANDIN: &str = "SALUS_STANDIN";
 pub const CHILD_SETTINGS: &str = "SALUS_CHILD_SETTINGS";
 /// Set for the first compiler of a service.
 pub const CHILD_FIRST: &str = "SALUS_CHILD_FIRST";
+/// What a Python runs that is a device host or a compiler, and how many handlers it has registered.
+pub const CHILD_LAUNCHER: &str = "SALUS_CHILD_LAUNCHER";
+pub const CHILD_HANDLERS: &str = "SALUS_CHILD_HANDLERS";
 
 /// Not ours: directories of this user, as the XDG specification has them.
 pub const XDG_RUNTIME_DIR: &str = "XDG_RUNTIME_DIR";

@@ -114,6 +114,7 @@ pub(crate) fn doctor(arguments: &Arguments) -> Outcome {
     findings.push(checks::choice(&mut config));
     findings.extend(checks::devices(&config));
     findings.push(checks::lapack(&config));
+    findings.extend(checks::handlers(&config));
     findings.extend(sandbox::findings(&config.host.device.name, &places));
     findings.push(checks::python());
     let (service, running) = checks::service(&places, arguments.place.socket.as_deref());

@@ -1,5 +1,7 @@
 //! `salus serve`: the supervisor in this process, and the hidden commands of its children.
 
+pub(crate) mod launcher;
+
 use std::fs::File;
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
@@ -10,7 +12,7 @@ use std::time::Duration;
 use clap::Args;
 use salus_daemon::config::{AUTO, Config, HostSettings, Problem};
 use salus_daemon::paths::{self, Places};
-use salus_daemon::supervisor::{self, Launcher, Service};
+use salus_daemon::supervisor::{self, Service};
 use salus_device::accelerators::Surroundings;
 use salus_device::discover;
 use salus_engine::Policy;
@@ -133,6 +135,12 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
         Err(_) if config.host.device.lapack.is_none() => None,
         found => Some(found?),
     };
+    let (launcher, without) = launcher::launcher(&plugin);
+    if let Some(why) = without {
+        output::note(&format!(
+            "jobs do linear algebra without the vendor's libraries, which is slow: {why}"
+        ));
+    }
     let idle = arguments
         .idle_exit_seconds
         .or(config.service.idle_exit_seconds.map(u64::from));
@@ -146,7 +154,7 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
             plugin,
             ..config.host
         },
-        launcher: Launcher::default(),
+        launcher,
         when_ready: Box::new(move |device| {
             let line = ps::serves(device, &at);
             output::say(&line);
@@ -240,13 +248,11 @@ pub(crate) fn find_lapack(config: &Config, plugin: &Path) -> Result<PathBuf, Pro
 }
 
 pub(crate) fn device_host() -> Outcome {
-    let (control, settings) = supervisor::enter(c"salus-device")?;
-    Ok(salus_daemon::device_host::main(control, &settings))
+    supervisor::device_host()
 }
 
 pub(crate) fn compiler() -> Outcome {
-    let (control, settings) = supervisor::enter(supervisor::COMPILER)?;
-    Ok(salus_daemon::compiler::main(control, &settings))
+    supervisor::compiler()
 }
 
 #[cfg(test)]

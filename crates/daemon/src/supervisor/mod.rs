@@ -51,7 +51,7 @@ use crate::supervisor::children::device_host_process::{Deaths, Host};
 pub use self::access::name_of;
 pub use self::endpoint::is_locked;
 pub(crate) use crate::supervisor::children::child_entry::is_first_compiler;
-pub use crate::supervisor::children::child_entry::{COMPILER, enter};
+pub use crate::supervisor::children::child_entry::{COMPILER, compiler, device_host, enter};
 pub use crate::supervisor::children::process::Launcher;
 
 /// What a service needs to start.

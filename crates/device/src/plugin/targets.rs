@@ -14,6 +14,23 @@ struct Family {
     hint: &'static str,
 }
 
+const OF_GPUS: &[&str] = &[
+    "cu_",
+    "cublas",
+    "cuda_",
+    "cudnn",
+    "cufft",
+    "cuhybrid",
+    "cusolver",
+    "cusparse",
+    "hip",
+    "rocblas",
+    "rocsolver",
+    "__cublas",
+    "__cudnn",
+    "__cusolver",
+];
+
 const FAMILIES: &[Family] = &[
     Family {
         prefixes: &[
@@ -34,21 +51,7 @@ const FAMILIES: &[Family] = &[
                device's plugin is in, then start the service again",
     },
     Family {
-        prefixes: &[
-            "cu_",
-            "cublas",
-            "cuda_",
-            "cudnn",
-            "cufft",
-            "cusolver",
-            "cusparse",
-            "hip",
-            "rocblas",
-            "rocsolver",
-            "__cublas",
-            "__cudnn",
-            "__cusolver",
-        ],
+        prefixes: OF_GPUS,
         what: "a routine of a GPU's libraries, and the device is none: the program was lowered for \
                another platform",
         hint: "lower it for this one: `jax.export.export(f, platforms=[…])` and `jax.jit(f).trace(…)\
@@ -75,6 +78,18 @@ const FAMILIES: &[Family] = &[
     },
 ];
 
+/// Of a GPU's libraries, on a GPU.
+const WITHOUT_PACKAGE: Family = Family {
+    prefixes: &[],
+    what: "a routine of the vendor's libraries, and the service has no handlers of the vendor's package for \
+           JAX, or none with this routine",
+    hint: "`salus doctor` shows what is missing; `pip install jax-cuda12-plugin` (or that of the installed \
+           version) beside the device's plugin, then start the service again",
+};
+
+/// How plugins of GPUs name their platform where they look for a handler.
+const GPUS: [&str; 2] = ["CUDA", "ROCM"];
+
 /// Of the job's own making, or a library's.
 const FOREIGN: Family = Family {
     prefixes: &[],
@@ -99,11 +114,16 @@ const NAME_CHARS: usize = 128;
 
 /// The error in our words, if it is about a custom call without a handler.
 pub(crate) fn explained(given: Error) -> Error {
-    let Some(target) = missing(&given.message) else {
+    let Some((target, platform)) = missing(&given.message) else {
         return given;
     };
     let begins = |family: &&Family| family.prefixes.iter().any(|p| target.starts_with(p));
-    let family = FAMILIES.iter().find(begins).unwrap_or(&FOREIGN);
+    let on_gpu = GPUS.iter().any(|gpu| platform.contains(gpu));
+    let family = match FAMILIES.iter().find(begins) {
+        Some(family) if on_gpu && family.prefixes == OF_GPUS => &WITHOUT_PACKAGE,
+        Some(family) => family,
+        None => &FOREIGN,
+    };
     let shown: String = target.escape_debug().take(NAME_CHARS).collect();
     let message = format!(
         "the program calls `{shown}`, and the device has no handler of that name. It is {}",
@@ -112,13 +132,13 @@ pub(crate) fn explained(given: Error) -> Error {
     error(given.code, message).hint(family.hint)
 }
 
-/// The name of the target that has no handler.
-fn missing(message: &str) -> Option<&str> {
+/// The name of the target that has no handler, and what follows it: the platform.
+fn missing(message: &str) -> Option<(&str, &str)> {
     SAID.iter().find_map(|(before, after)| {
         let (_, rest) = message.split_once(before)?;
         // The name itself may have spaces in it; what follows it has none of these words twice.
-        let (target, _) = rest.rsplit_once(after)?;
-        Some(target.trim_matches('"'))
+        let (target, platform) = rest.rsplit_once(after)?;
+        Some((target.trim_matches('"'), platform))
     })
 }
 
@@ -163,7 +183,7 @@ mod tests {
                     "No registered implementation for untyped custom call to {target} for Host"
                 ),
                 format!(
-                    "NOT_FOUND: No registered implementation for custom call to \"{target}\" for platform \"CUDA\""
+                    "NOT_FOUND: No registered implementation for custom call to \"{target}\" for platform \"Host\""
                 ),
             ] {
                 let Error {
@@ -180,6 +200,23 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_gpu_without_the_vendors_package_is_told_so() {
+        for said in [
+            "No FFI handler registered for cusolver_potrf_ffi on a platform CUDA (canonical cuda)",
+            "No registered implementation for custom call to \"hipsolver_syevd\" for platform \"ROCM\"",
+        ] {
+            let text = shown(said).to_string();
+            assert!(
+                text.contains("no handlers of the vendor's package"),
+                "{text}"
+            );
+            assert!(text.contains("salus doctor"), "{text}");
+        }
+        let of_the_job = shown("No FFI handler registered for mine on a platform CUDA");
+        assert!(of_the_job.message.contains("jax.ffi"), "{of_the_job}");
     }
 
     #[test]

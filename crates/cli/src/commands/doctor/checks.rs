@@ -121,6 +121,23 @@ fn device(name: &str, needed: bool) -> Finding {
     )
 }
 
+/// What `jnp.linalg` on a GPU calls; nothing for other devices.
+pub(super) fn handlers(config: &Config) -> Option<Finding> {
+    let what = "linear algebra";
+    let plugin = serve::find_plugin(&config.host.device.name).ok()?;
+    match serve::launcher::handlers(&plugin) {
+        Ok((package, _)) => {
+            let found = format!("`{}`, by {}", package.name, package.python.display());
+            Some(Finding::good(what, found))
+        }
+        Err(None) => None,
+        Err(Some(why)) => Some(Finding::absent(
+            what,
+            format!("in plain operations, which is slow: {why}"),
+        )),
+    }
+}
+
 /// What `jnp.linalg` on the CPU device calls.
 pub(super) fn lapack(config: &Config) -> Finding {
     let plugin = serve::find_plugin("cpu").unwrap_or_default();

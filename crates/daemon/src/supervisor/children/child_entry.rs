@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
 
 use rustix::process::Signal;
 
@@ -17,6 +18,18 @@ pub const COMPILER: &CStr = c"salus-compiler";
 /// When the machine has no memory left, the kernel ends a compiler rather than the device host, which
 /// has everybody's arrays, or a job: a compilation that ended this way is retried.
 const COMPILER_FIRST: &str = "500";
+
+/// Is the device host until the supervisor ends it.
+pub fn device_host() -> Result<ExitCode, Problem> {
+    let (control, settings) = enter(c"salus-device")?;
+    Ok(crate::device_host::main(control, &settings))
+}
+
+/// Is a compiler until the supervisor or the device host ends it.
+pub fn compiler() -> Result<ExitCode, Problem> {
+    let (control, settings) = enter(COMPILER)?;
+    Ok(crate::compiler::main(control, &settings))
+}
 
 /// Takes over the control socket and the settings. `name` is what `ps` and `top` show.
 ///

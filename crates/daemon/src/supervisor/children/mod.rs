@@ -4,6 +4,7 @@ pub(crate) mod child_entry;
 pub(crate) mod compilers;
 pub(crate) mod device_host_process;
 pub(crate) mod process;
+mod python;
 
 use std::time::Instant;
 

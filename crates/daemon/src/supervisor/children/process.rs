@@ -1,6 +1,7 @@
 //! Child processes: how they are started, which settings they get, how they end.
 //!
-//! A child is this same binary with another command. Its control socket is its standard input, so
+//! A child is this same binary with another command, or a Python that has the vendor's handlers and
+//! our library for the rest (`crates/child`). Its control socket is its standard input, so
 //! that no descriptor number has to be agreed on and nothing else is inherited. Its settings are in
 //! its environment. It asks the kernel to be killed when the supervisor dies (see `child_entry.rs`).
 //!
@@ -11,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,12 +58,14 @@ pub struct Launcher {
     pub environment: Vec<(OsString, OsString)>,
 }
 
+/// The image that runs, even if its file was replaced by an update meanwhile: the processes of one
+/// service are always of one version.
+const OWN_IMAGE: &str = "/proc/self/exe";
+
 impl Default for Launcher {
     fn default() -> Self {
         Self {
-            // The image that runs, even if its file was replaced by an update meanwhile: the
-            // processes of one service are always of one version.
-            program: "/proc/self/exe".into(),
+            program: OWN_IMAGE.into(),
             device_host: vec!["device-host".into()],
             compiler: vec!["compiler".into()],
             environment: Vec::new(),
@@ -92,8 +95,11 @@ impl Launcher {
             Role::Compiler { .. } => &self.compiler,
         };
         let mut command = Command::new(&self.program);
+        // What it shows as; a Python finds its environment by it.
+        if self.program == Path::new(OWN_IMAGE) {
+            command.arg0("salus");
+        }
         command
-            .arg0("salus")
             .args(arguments)
             .env(SETTINGS, serde_json::to_string(settings)?)
             .envs(self.environment.iter().map(|(name, value)| (name, value)))

@@ -1,0 +1,5 @@
+from ._library import handler
+
+
+def registrations():
+    return {"cusolver_potrf_ffi": handler("potrf")}
