@@ -3,6 +3,8 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use salus_engine::Event;
+
 use super::*;
 
 /// The device's memory `pinned_host`.
@@ -285,6 +287,8 @@ fn a_job_that_dies_while_it_is_to_be_paged_in_leaves_nothing_behind() {
 #[test]
 fn a_session_is_paged_in_while_another_computes() {
     let mut fixture = Fixture::separate(Clock::Manual, room(2_600_000, 4 * LARGE_BYTES));
+    let policy = Policy::Fifo;
+    fixture.host.engine.tell(Event::PolicyChanged { policy });
     let mut jobs: Vec<Job> = (0..3).map(|_| fixture.job("train.py")).collect();
     for (n, job) in (1..).zip(&mut jobs) {
         job.compile(1, MAKE).expect("compiles");
@@ -309,31 +313,31 @@ fn a_session_is_paged_in_while_another_computes() {
     let (first, second) = jobs.split_at_mut(1);
     let (first, second) = (&mut first[0], &mut second[0]);
     let launched = fixture.host.device.launches();
-    for operation in 2..=5 {
+    for operation in 2..=6 {
         second.execute(operation, 2, &[10], 20 + operation);
     }
-    // Each iteration takes a millisecond, and time passes only here, once both are in the lane.
-    let one_ends = |n: u64| {
+    // Each iteration takes a millisecond, and time passes only here: once two are in the lane, and others
+    // wait.
+    let one_ends = |n: u64, waiting: usize| {
         fixture.until(|| fixture.host.device.launches() == launched + n + 1);
+        fixture.until(|| fixture.waiting() == waiting);
         fixture.host.device.advance(Duration::from_millis(1));
         fixture.until(|| fixture.sum(|account| account.iterations) == ran + n);
     };
+    fixture.until(|| fixture.waiting() == 1);
     first.execute(2, 2, &[10], 20);
-    fixture.until(|| fixture.waiting() == 2);
-    // As soon as one of the second has ended, the first is copied, and another of the second goes
-    // before it: it waits, and has nothing in pages any more that it needs.
-    one_ends(1);
-    fixture.until(|| {
-        let (paged, running) = of_first(&fixture);
-        paged < LARGE_BYTES && running == Some(0)
-    });
-    fixture.until(|| fixture.sum(|account| account.running.into()) == 2);
-    assert_eq!(of_first(&fixture).1, Some(0));
-    one_ends(2);
+    one_ends(1, 2);
+    // The first is the first in order. It is copied, and another of the second goes before it: it waits,
+    // and what it needs is on the device.
+    fixture.until(|| fixture.host.device.launches() == launched + 3);
+    let (paged, running) = of_first(&fixture);
+    assert!(paged < LARGE_BYTES, "{paged} bytes are paged out");
+    assert_eq!(running, Some(0));
+    one_ends(2, 2);
     fixture.until(|| of_first(&fixture).1 == Some(1));
-    fixture.run_until(ran + 5);
+    fixture.run_until(ran + 6);
     first.ended(2).expect("it ran");
-    second.ended(5).expect("it ran");
+    second.ended(6).expect("it ran");
     let see = |job: &mut Job, array| job.fetch(9, array).expect("it is there");
     assert_eq!(see(first, 20), see(second, 22));
 }
