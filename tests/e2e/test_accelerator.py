@@ -59,3 +59,17 @@ def test_pinned_memory_may_be_larger_than_the_device(make_standin, sandbox):
     result = run(sandbox, python(OFFLOAD, "--mib", 100), sandbox.salus(daemon.socket)).ok()
     assert result.stdout == "right\n"
     assert state.device(standin.OUT_OF_MEMORY) == 0
+
+
+def test_pinned_ranges_are_given_back_before_they_are_gone(make_standin, sandbox):
+    options = ("--mib", 40, "--scratch-mib", 20, "--steps", 12)
+    daemon, state = make_standin(memory="128MiB")
+    env = sandbox.salus(daemon.socket)
+    jobs = [Job(sandbox, python(HOLDER, "--seed", seed, *options), env) for seed in range(3)]
+    for job in jobs:
+        job.result().ok()
+    wait_for(lambda: not daemon.sessions(), "all are gone")
+    assert state.device(standin.DMA_MAPS) > 0, "pages are pinned: else this shows nothing"
+    assert state.device(standin.DMA_MOVED_BYTES) > 0
+    daemon.stop()
+    assert state.device(standin.DMA_FAULTS) == 0

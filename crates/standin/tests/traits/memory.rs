@@ -195,3 +195,18 @@ fn a_context_takes_memory_beside_the_pool() {
     drop(first);
     assert!(try_client(&state, "memory=64MiB,context=40MiB", &[]).is_ok());
 }
+
+#[test]
+fn an_allocation_waits_for_memory_if_it_is_told_to() {
+    let state = StateFile::new("waits-for-memory");
+    let fraction = [("memory_fraction", Value::Float(1.0))];
+    let client = try_client(&state, "memory=16MiB,wait_ms=60000", &fraction).expect("it opens");
+    let array = bytes(&client, 12 * MIB).expect("there is room");
+    let other = std::thread::scope(|scope| {
+        let other = scope.spawn(|| bytes(&client, 12 * MIB));
+        // Whichever comes first, the other gets it.
+        drop(array);
+        other.join().expect("it does not panic")
+    });
+    assert!(other.is_ok(), "there is room since the first is gone");
+}

@@ -115,6 +115,33 @@ fn a_bandwidth_is_kept() {
 }
 
 #[test]
+fn copies_of_mapped_ranges_are_counted() {
+    let state = StateFile::new("moved");
+    let client = client(&state, "");
+    let moved = state.open();
+    let moved = || {
+        moved
+            .device(0, on_device::DMA_MOVED_BYTES)
+            .load(std::sync::atomic::Ordering::Relaxed)
+    };
+    let mut numbers = vec![1.0f32; 4096];
+    let start = numbers.as_mut_ptr().cast();
+    let array = upload(&client, &numbers);
+    assert_eq!(moved(), 0, "nothing is mapped");
+    // SAFETY: the memory stays where it is until it is unmapped.
+    unsafe { client.dma_map(start, 4 * 4096) }.expect("it is this process's");
+    drop(upload(&client, &numbers[..1024]));
+    assert_eq!(moved(), 4096);
+    // SAFETY: as many bytes as the array has, until we have waited.
+    let read = unsafe { array.copy_raw_to_host(start, 4 * 4096) };
+    read.expect("it starts").wait().expect("it ends");
+    assert_eq!(moved(), 4096 + 4 * 4096);
+    client.dma_unmap(start).expect("it is mapped");
+    drop(upload(&client, &numbers));
+    assert_eq!(moved(), 4096 + 4 * 4096);
+}
+
+#[test]
 fn mapped_ranges_are_counted_and_checked() {
     let state = StateFile::new("mapped");
     let raw = crate::raw::Client::open(&format!("state={}", state.path()));
