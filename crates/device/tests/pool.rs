@@ -87,10 +87,10 @@ fn nine_tenths_are_taken_at_once_and_nobody_else_gets_them() {
 #[test]
 fn what_is_asked_for_is_what_is_taken() {
     let machine = Machine::new();
-    let first = machine.open(Purpose::Run, Some(400 * MIB)).expect("free");
-    assert_eq!(capacity(&first), 400 * MIB);
-    let second = machine.open(Purpose::Run, Some(400 * MIB));
-    assert_eq!(capacity(&second.expect("the rest is free")), 400 * MIB);
+    let first = machine.open(Purpose::Run, Some(200 * MIB)).expect("free");
+    assert_eq!(capacity(&first), 200 * MIB);
+    let second = machine.open(Purpose::Run, Some(200 * MIB));
+    assert_eq!(capacity(&second.expect("the rest is free")), 200 * MIB);
     let refused = machine.open(Purpose::Run, Some(2048 * MIB)).err();
     let refused = refused.expect("the device has no more than 1 GiB").message;
     assert!(refused.contains("2.00 GiB"), "{refused}");

@@ -73,10 +73,11 @@ pub(super) fn open(
         .hint("ask for less, or leave `--memory` out: nine tenths of the device are taken then"));
     }
     drop((devices, client));
+    let taken = with_gaps(asked).min(limit.max(asked));
     for (name, value) in &mut options {
         if name == FRACTION {
             // Rounded up, so that the pool is not some bytes too small.
-            *value = Value::Float(((asked as f64 / total) as f32).next_up().min(1.0));
+            *value = Value::Float(((taken as f64 / total) as f32).next_up().min(1.0));
         }
     }
     Ok((create_client(plugin, &options)?, options))
@@ -132,6 +133,12 @@ pub(super) fn take(
         ));
     }
     Ok(wanted.min(pool))
+}
+
+/// What an allocator that cannot move arrays loses to gaps, beyond what was asked for: XLA's gives a
+/// whole free block away if less than 128 MiB of it would be left.
+fn with_gaps(asked: u64) -> u64 {
+    asked.saturating_add(asked / 16).saturating_add(256 << 20)
 }
 
 fn gib(bytes: u64) -> String {
