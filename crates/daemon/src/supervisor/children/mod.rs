@@ -291,6 +291,13 @@ impl Supervisor {
             return;
         }
         let explained = wanted.is_some() || judged.iter().any(|(_, convicted)| *convicted);
+        self.start_again(device, how, explained, now);
+    }
+
+    /// Starts the device's next host after a pause, unless too many have ended without a reason that is
+    /// known.
+    fn start_again(&mut self, device: usize, how: &str, explained: bool, now: Instant) {
+        let of = self.of_device(device);
         let deaths = &mut self.devices[device].deaths;
         let pause = match explained {
             true => Some(deaths.record_explained()),
