@@ -8,6 +8,9 @@ LOOP = SCRIPTS / "policies" / "loop.py"
 HOLDER = SCRIPTS / "memory" / "holder.py"
 ILLEGAL = SCRIPTS / "accelerator" / "illegal.py"
 OFFLOAD = SCRIPTS / "accelerator" / "offload.py"
+EVALUATES = SCRIPTS / "accelerator" / "evaluates.py"
+SMALL = SCRIPTS / "accelerator" / "small.py"
+TRAINS = SCRIPTS / "accelerator" / "trains.py"
 
 
 def test_launch_calls_of_a_lane_never_overlap(make_standin, sandbox):
@@ -73,3 +76,80 @@ def test_pinned_ranges_are_given_back_before_they_are_gone(make_standin, sandbox
     assert state.device(standin.DMA_MOVED_BYTES) > 0
     daemon.stop()
     assert state.device(standin.DMA_FAULTS) == 0
+
+
+def restarts(daemon, count):
+    """Waits until the device host has been started again this many times, and is there."""
+
+    def is_back():
+        report = daemon.ps()
+        return report["service"]["restarts"] == count and report["device"].get("platform")
+
+    wait_for(is_back, f"{count} restarts of the device host")
+
+
+def test_a_program_after_which_the_device_fails_twice_is_refused(make_standin, sandbox):
+    daemon, state = make_standin()
+    env = sandbox.salus(daemon.socket)
+    victim = Job(sandbox, python(TRAINS), env)
+    victim.wait_for_line("ready")
+    run(sandbox, python(ILLEGAL), env).failed_with_exception()
+    restarts(daemon, 1)
+    log = daemon.log_text()
+    assert "a probe of the device failed, too" in log
+    assert "while it ran the program `jit_illegal_address` of session 2" in log
+    assert "which is refused if it happens again" in log
+    why = victim.result().ok().stdout
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in why, why
+    run(sandbox, python(ILLEGAL), env).failed_with_exception()
+    restarts(daemon, 2)
+    # The third time it does not run.
+    refused = run(sandbox, python(ILLEGAL), env).failed_with_exception()
+    assert "the program `jit_illegal_address` is refused" in refused.stderr
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in refused.stderr
+    assert daemon.ps()["service"]["restarts"] == 2
+    assert state.device(standin.STICKY) == 2
+
+
+def test_launches_that_gave_nothing_away_run_again(make_standin, sandbox):
+    """The device says nothing of its memory, and has less than the service was told."""
+    options = ("--mib", 30, "--scratch-mib", 20, "--steps", 10)
+    jobs = [python(EVALUATES, "--seed", seed, *options) for seed in range(3)]
+    alone = [run(sandbox, job, sandbox.direct()).ok().stdout for job in jobs]
+    daemon, state = make_standin(
+        memory="112MiB", stats=0, options=["--memory", "192MiB", "--host-memory", "1GiB"]
+    )
+    env = sandbox.salus(daemon.socket)
+    jobs = [Job(sandbox, job, env) for job in jobs]
+    for seed, job in enumerate(jobs):
+        assert job.result().ok().stdout == alone[seed], f"job {seed}"
+    assert state.device(standin.OUT_OF_MEMORY) > 0
+
+
+def test_lanes_that_the_device_does_not_have_are_refused(salus_bin, sandbox):
+    env = sandbox.environment(**standin.environment(sandbox))
+    where = ["--socket", sandbox.directory / "lanes.sock"]
+    served = ["--device", standin.library(), "--lanes", "3"]
+    refused = run(sandbox, [salus_bin, "serve", *where, *served], env)
+    assert refused.code == 2
+    assert "has 1 lane, and 3 are asked for" in refused.stderr, refused.stderr
+    assert "--lanes 1" in refused.stderr
+
+
+def test_packing_on_one_lane_says_so(make_standin):
+    daemon, _ = make_standin()
+    told = daemon.command("policy", "set", "pack").ok()
+    assert "this device has one lane" in told.stdout + told.stderr
+    assert "this device has one lane" in daemon.log_text()
+
+
+def test_small_arrays_are_charged_what_they_take(make_standin, sandbox):
+    daemon, state = make_standin()
+    job = Job(sandbox, python(SMALL), sandbox.salus(daemon.socket))
+    job.wait_for_line("ready")
+    (place,) = state.places()
+    charged = daemon.ps()["device"]["resident_bytes"]
+    # Four bytes each, of which the allocator takes 256.
+    assert place[standin.IN_USE] >= 500 * 256
+    assert charged >= place[standin.IN_USE]
+    job.kill()

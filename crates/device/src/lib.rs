@@ -119,6 +119,11 @@ pub trait Device: Send + Sync + 'static {
     /// Bytes that the array occupies on the device.
     fn array_bytes(&self, array: &Self::Array) -> u64;
 
+    /// What an array of this many bytes takes of the device's memory: allocators round up.
+    fn allocated_bytes(&self, bytes: u64) -> u64 {
+        bytes
+    }
+
     /// What the device's allocator reports, if it does.
     fn memory_use(&self) -> Option<MemoryUse>;
 

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use salus_channel::lock;
-use salus_device::Device;
+use salus_device::{Device, is_host_memory};
 use salus_engine::{Engine, Policy, SessionId};
 use salus_wire::{Description, Error, ErrorCode, Failed, Up};
 
@@ -59,7 +59,7 @@ pub(crate) struct Host<D: Device> {
     /// Threads for launches that call back.
     launch_threads: session::callbacks::LaunchThreads,
     /// Which lanes a launch is being handed to.
-    launch_calls: session::operations::launch::LaunchCalls,
+    pub(crate) launch_calls: session::operations::launch::LaunchCalls,
     /// Whether the device still works.
     health: observe::health::Health,
     /// Lines in the log that launches of jobs cause.
@@ -178,6 +178,14 @@ impl<D: Device> Host<D> {
             ledger.resident_bytes() + ledger.scratch_bytes()
         });
         self.audit.drift_bytes(&*self.device, known)
+    }
+
+    /// What an array of this many bytes is charged in this memory of the device.
+    pub(crate) fn charged_bytes(&self, memory: u32, bytes: u64) -> u64 {
+        match is_host_memory(self.device.description(), memory) {
+            true => bytes,
+            false => self.device.allocated_bytes(bytes),
+        }
     }
 
     /// Logs a warning that a job can cause as often as it likes.

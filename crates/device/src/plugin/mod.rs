@@ -88,6 +88,9 @@ pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 /// `launch` is not for such programs.
 const CALLS_BACK: &str = "the program calls back, so it must be run to its end";
 
+/// Allocators of accelerators give out multiples of this: XLA's for GPUs, and CUDA's own.
+const BLOCK_BYTES: u64 = 256;
+
 impl PjrtDevice {
     fn memory(&self, placement: Placement) -> Result<&salus_pjrt::Memory, Error> {
         let number = placement.number(&self.description)?;
@@ -264,6 +267,13 @@ impl Device for PjrtDevice {
 
     fn array_bytes(&self, array: &PjrtArray) -> u64 {
         array.bytes
+    }
+
+    fn allocated_bytes(&self, bytes: u64) -> u64 {
+        match self.description.on_host {
+            true => bytes,
+            false => bytes.next_multiple_of(BLOCK_BYTES),
+        }
     }
 
     fn memory_use(&self) -> Option<MemoryUse> {

@@ -33,8 +33,8 @@ struct State {
 pub struct Pieces {
     /// No free piece is larger than this,
     pub largest: u64,
-    /// while more than this is in use.
-    pub above: u64,
+    /// while at least this is in use.
+    pub used: u64,
 }
 
 /// Calls of `launch`.
@@ -94,7 +94,7 @@ impl Accelerator {
     /// The largest free piece, if memory is divided at all.
     pub(super) fn largest_piece(&self, used: u64) -> Option<u64> {
         let pieces = lock(&self.state).pieces;
-        let pieces = pieces.filter(|pieces| used > pieces.above);
+        let pieces = pieces.filter(|pieces| used >= pieces.used);
         pieces.map(|pieces| pieces.largest)
     }
 

@@ -301,11 +301,11 @@ impl<D: Device> Held<D> {
         }
     }
 
-    /// Its bytes if it is paged out.
+    /// Its bytes if the engine counts it as paged out: it does not if paging it in has failed.
     pub(crate) fn paged_bytes(&self) -> u64 {
         match self {
-            Self::Live(_) => 0,
-            Self::Paged(page) => page.charge.bytes(),
+            Self::Paged(page) if page.charge.site == Site::Page => page.charge.bytes(),
+            Self::Live(_) | Self::Paged(_) => 0,
         }
     }
 }

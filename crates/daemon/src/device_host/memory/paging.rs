@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use salus_device::{Device, Placement, ReadForm, host_bytes, is_sub_byte};
 use salus_engine::Event;
-use salus_wire::{ArrayId, Error};
+use salus_wire::{ArrayId, Error, ErrorCode};
 
 use crate::device_host::memory::arrays::{Entry, Held, Home, Kind, Page, Site, Slot};
 use crate::device_host::memory::heap;
@@ -239,8 +239,8 @@ impl<D: Device> SessionThread<D> {
         let charge = page.charge.move_to(Site::Device);
         let device = &self.host.device;
         let placement = Placement::default_in(lane, device.description());
-        let host = Box::new(page.memory.clone());
-        match device.upload(host, &page.shape, placement) {
+        let upload = || device.upload(Box::new(page.memory.clone()), &page.shape, placement);
+        match self.host.launch_calls.or_after_call(lane, upload) {
             Ok(array) => {
                 let shape = page.shape.clone();
                 let paged_in = PagedIn {
@@ -257,6 +257,17 @@ impl<D: Device> SessionThread<D> {
                 let entry = Entry::new(array, kind, placement, charge, Some(home));
                 self.arrays.put(id, Slot::Live(Arc::clone(&entry)));
                 Ok((entry, paged_in))
+            }
+            Err(error) if error.code == ErrorCode::ResourceExhausted => {
+                // It stays in its page, and is paged in when there is room. The engine counts it as on
+                // the device already.
+                let page = Page {
+                    shape: page.shape.clone(),
+                    memory: page.memory.clone(),
+                    charge,
+                };
+                self.arrays.put(id, Slot::Paged(Arc::new(page)));
+                Err(error)
             }
             Err(error) => {
                 self.arrays.put(id, Slot::Failed(error.clone()));

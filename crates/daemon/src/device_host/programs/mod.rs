@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 
 use salus_channel::{lock, wait};
-use salus_device::{Compiled, Device};
+use salus_device::{Compiled, Device, is_host_memory};
 use salus_engine::SessionId;
 use salus_formats::requirements::required_options;
 use salus_formats::vet;
@@ -239,7 +239,14 @@ impl<D: Device> Programs<D> {
         let mut description = Vec::new();
         stored.signature.put(&mut description);
         let outputs = stored.signature.outputs.iter();
-        let output_bytes = outputs.map(|output| bytes_of(&output.shape)).collect();
+        let output_bytes = outputs.map(|output| {
+            let bytes = bytes_of(&output.shape);
+            match is_host_memory(self.device.description(), output.memory) {
+                true => bytes,
+                false => self.device.allocated_bytes(bytes),
+            }
+        });
+        let output_bytes = output_bytes.collect();
         let loaded_bytes = loaded_bytes(stored.executable.len() as u64);
         let compiled = Compiled {
             executable: stored.executable.clone(),

@@ -101,6 +101,7 @@ impl<D: Device> SessionThread<D> {
                 shape: upload.shape,
                 memory: upload.memory,
                 data: self.segments.range(upload.data)?,
+                again: None,
             },
             ToService::Launch(frame) => {
                 let program = self.programs.get(frame.program);

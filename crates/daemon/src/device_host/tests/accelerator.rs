@@ -226,8 +226,8 @@ fn what_depends_on_a_launch_that_may_have_to_run_again_waits_for_it() {
     job.compile(1, two).expect("compiles");
     job.upload(1, [1.0; 4]);
     // Large enough for each of its pieces, but not for all together.
-    let (largest, above) = (110, 0);
-    fixture.host.device.break_up(Pieces { largest, above });
+    let (largest, used) = (110, 0);
+    fixture.host.device.break_up(Pieces { largest, used });
     job.execute(1, 1, &[1], 10);
     job.execute(2, 1, &[10], 20);
     fixture.until(|| fixture.host.device.launch_calls().returned == 1);
@@ -249,11 +249,67 @@ fn memory_in_pieces_is_made_whole_by_paging_others_out() {
     let small = "name: small; params: f32[100000]; outputs: f32[100000] alias 0; scratch: 100000";
     two.compile(2, small).expect("compiles");
     // There is enough, but not in one piece, until the other's array is gone.
-    let (largest, above) = (90_000, 500_000);
-    fixture.host.device.break_up(Pieces { largest, above });
+    let (largest, used) = (90_000, 500_000);
+    fixture.host.device.break_up(Pieces { largest, used });
     two.execute(2, 2, &[10], 20);
     two.ended(2).expect("it was not handed over before");
     assert!(paged(&fixture) >= 400_000);
+}
+
+#[test]
+fn an_array_that_there_is_no_room_for_stays_in_its_page() {
+    let expected = expected(SUM, false);
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    hold(&mut one);
+    hold(&mut two);
+    one.compile(2, SUM).expect("compiles");
+    two.execute(2, 1, &[1], 20);
+    two.ended(2).expect("the other is paged out for it");
+    assert!(paged(&fixture) >= 400_000);
+    // The ledger has room for it, and the device has not.
+    one.execute(2, 2, &[10], 20);
+    assert_eq!(one.fetch(99, 20).expect("room was made for it"), expected);
+}
+
+#[test]
+fn what_may_not_fit_is_not_given_what_it_would_lose() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    hold(&mut one);
+    hold(&mut two);
+    let pieces = "name: pieces; params: f32[100000]; outputs: f32[100000] alias 0, f32[25000]; \
+                  scratch: 100000";
+    two.compile(2, pieces).expect("compiles");
+    // Enough for each, and for both only as it happens, until the other's array is gone.
+    let (largest, used) = (150_000, 500_000);
+    fixture.host.device.break_up(Pieces { largest, used });
+    two.execute(2, 2, &[10], 20);
+    two.ended(2).expect("it fits");
+    assert!(paged(&fixture) >= 400_000, "it was made sure");
+}
+
+#[test]
+fn uploads_ask_for_room_that_the_device_has_not() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    hold(&mut one);
+    hold(&mut two);
+    let (largest, used) = (8, 500_000);
+    fixture.host.device.break_up(Pieces { largest, used });
+    two.upload(5, [5.0; 4]);
+    let read = two.fetch(1, 5).expect("the other made room for it");
+    assert_eq!(read[..4], 5.0f32.to_ne_bytes());
+    assert!(paged(&fixture) >= 400_000);
+    // Where there is none, the job is told, and only the array is lost.
+    let (largest, used) = (8, 0);
+    fixture.host.device.break_up(Pieces { largest, used });
+    two.upload(6, [6.0; 4]);
+    let error = two.fetch(2, 6).expect_err("nobody can make room for it");
+    assert_eq!(error.code, ErrorCode::ResourceExhausted);
+    two.fetch(3, 5).expect("the session goes on");
+    let arrays: u64 = 2 * (16 + 400_000) + 16;
+    assert_eq!(fixture.resident() + paged(&fixture), arrays);
 }
 
 #[test]
@@ -262,8 +318,8 @@ fn what_can_never_have_a_piece_is_refused_and_loses_nothing() {
     let mut job = fixture.job("train.py");
     job.compile(1, STEP).expect("compiles");
     job.upload(1, [1.0; 4]);
-    let (largest, above) = (90, 0);
-    fixture.host.device.break_up(Pieces { largest, above });
+    let (largest, used) = (90, 0);
+    fixture.host.device.break_up(Pieces { largest, used });
     job.execute(1, 1, &[1], 10);
     let error = job.ended(1).expect_err("there is no piece for its scratch");
     assert_eq!(error.code, ErrorCode::ResourceExhausted);

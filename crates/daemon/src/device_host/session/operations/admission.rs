@@ -112,10 +112,17 @@ impl<D: Device> SessionThread<D> {
         };
         Ok(match operation {
             Operation::Launch(launch) => Some(launch.prepare(self)?),
-            Operation::Upload { shape, memory, .. } => {
+            Operation::Upload {
+                shape,
+                memory,
+                again,
+                ..
+            } => {
                 self.arrays.check_room(1)?;
                 self.check_memory(*memory)?;
-                Some(in_memory(*memory, host_bytes(shape)? as u64, array(0, 0)))
+                let bytes = self.host.charged_bytes(*memory, host_bytes(shape)? as u64);
+                let extra = again.as_ref().map_or(0, |again| again.extra_bytes);
+                Some(in_memory(*memory, bytes + extra, array(0, 0)))
             }
             Operation::Copy {
                 array: from,
@@ -129,8 +136,8 @@ impl<D: Device> SessionThread<D> {
                 Some(in_memory(*memory, from.charge_bytes(), arguments))
             }
             Operation::Read { array: id, read } if self.must_page_in(*id, &read.form) => {
-                let bytes = self.arrays.held(*id)?.charge_bytes();
-                Some(array(bytes, bytes))
+                let held = self.arrays.held(*id)?;
+                Some(array(held.charge_bytes(), held.paged_bytes()))
             }
             Operation::Read { .. } | Operation::Drop(_) => None,
         })

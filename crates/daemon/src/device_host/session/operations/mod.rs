@@ -27,6 +27,8 @@ pub(crate) enum Operation<D: Device> {
         shape: Shape,
         memory: u32,
         data: SharedRange,
+        /// Set if the device had no room for it before.
+        again: Option<upload::Again>,
     },
     Launch(Launch<D>),
     Copy {
@@ -89,7 +91,8 @@ impl<D: Device> SessionThread<D> {
                 shape,
                 memory,
                 data,
-            } => self.upload(array, shape, Placement { lane, memory }, data),
+                again,
+            } => self.upload(array, shape, Placement { lane, memory }, data, again),
             Operation::Launch(launch) => launch.start(self, lane),
             Operation::Copy {
                 operation,
@@ -108,9 +111,13 @@ impl<D: Device> SessionThread<D> {
     /// The operation cannot be done: the arrays that it was to make hold the error.
     pub(super) fn refuse(&mut self, operation: Operation<D>, error: Error) {
         match operation {
-            Operation::Upload { array, data, .. } => {
+            Operation::Upload {
+                array, data, again, ..
+            } => {
                 // No array was made of it, so the job may use its memory again.
                 self.shared.region_released(data.region());
+                // What it needs by itself it had; the device has not.
+                let error = again.map_or(error, |again| again.error);
                 self.upload_failed(array, error);
             }
             Operation::Launch(launch) => launch.refuse(self, error),

@@ -6,7 +6,9 @@
 //! of a lane overlap. The follower is still enqueued while the first runs on the device.
 //!
 //! Uploads, copies and page-ins allocate beside such a call. Their bytes are arrays', which the ledger has
-//! reserved before, as it has the call's outputs, so they need not wait.
+//! reserved before, as it has the call's outputs, so they need not wait. An allocator that divides memory
+//! badly may have none left for them as long as the scratch is taken; then they are tried once more after the
+//! call.
 //!
 //! Not here: a device whose memory is the host's. It takes scratch while an iteration runs, and its lanes
 //! run one at a time by themselves, so nothing is locked.
@@ -14,7 +16,7 @@
 use std::sync::{Mutex, MutexGuard};
 
 use salus_channel::lock;
-use salus_wire::Description;
+use salus_wire::{Description, Error, ErrorCode};
 
 pub(crate) struct LaunchCalls {
     /// One for each lane; none where calls may overlap.
@@ -35,5 +37,20 @@ impl LaunchCalls {
     /// Waits until no other call is in the lane.
     pub(super) fn enter(&self, lane: u32) -> Option<MutexGuard<'_, ()>> {
         self.lanes.get(lane as usize).map(lock)
+    }
+
+    /// Does what allocates; once more while no call is in the lane if there was no memory for it.
+    pub(crate) fn or_after_call<T>(
+        &self,
+        lane: u32,
+        allocate: impl Fn() -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match allocate() {
+            Err(error) if error.code == ErrorCode::ResourceExhausted => match self.enter(lane) {
+                Some(_alone) => allocate(),
+                None => Err(error),
+            },
+            done => done,
+        }
     }
 }

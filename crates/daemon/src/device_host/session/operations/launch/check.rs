@@ -28,7 +28,8 @@ impl<D: Device> Launch<D> {
         })?;
         self.arguments = self.check_arguments(thread, &program)?;
         self.keep_what_is_read(&program);
-        if program.is_short_of_memory() && !self.gives_at_last {
+        let may_fail = self.must_keep || program.is_short_of_memory();
+        if may_fail && !self.gives_at_last {
             self.keep_for_retry(thread, &program);
         }
         self.calls_back = program.signature.calls_back.then(|| CallsBack {

@@ -58,6 +58,8 @@ pub(crate) struct Launch<D: Device> {
     is_unfulfillable: bool,
     /// It keeps its donated arguments, so that it can run again.
     keeps_for_retry: bool,
+    /// It is to, because it may not fit.
+    must_keep: bool,
     /// The last time it gives them away.
     gives_at_last: bool,
     /// What it needs on the device besides scratch.
@@ -82,6 +84,7 @@ impl<D: Device> Launch<D> {
             extra_bytes: 0,
             is_unfulfillable: false,
             keeps_for_retry: false,
+            must_keep: false,
             gives_at_last: false,
             arrays_bytes: 0,
             calls_back: None,
@@ -141,9 +144,7 @@ impl<D: Device> Launch<D> {
         };
         let one_at_a_time = host.launch_calls.enter(lane);
         let fit = self.fits(thread, &program);
-        if let Fit::No { short_bytes } = fit
-            && self.asks_for(thread, &program, short_bytes)
-        {
+        if self.wants_more(thread, &program, fit) {
             drop((one_at_a_time, arguments, charges));
             return thread.put_back(self);
         }

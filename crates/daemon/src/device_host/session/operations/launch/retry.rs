@@ -76,7 +76,7 @@ impl<D: Device> Launch<D> {
 
 impl<D: Device> SessionThread<D> {
     /// What the ledger can give away now, and at all.
-    pub(super) fn free_and_room(&self) -> (u64, u64) {
+    pub(crate) fn free_and_room(&self) -> (u64, u64) {
         self.host.engine.look(|engine, _| {
             let ledger = engine.ledger();
             (ledger.free_bytes(), ledger.room().device_bytes)
