@@ -17,7 +17,8 @@ NAMES = ["cuda:0", "cuda:1"]
 @pytest.fixture
 def two(make_standin):
     """A service with all devices of its plugin, and what the stand-in counts."""
-    return make_standin(devices=2, memory="1GiB")
+    config = "schema_version = 1\n[compilers]\ntune = false\n"
+    return make_standin(devices=2, memory="1GiB", config=config)
 
 
 def names(daemon):

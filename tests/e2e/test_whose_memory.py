@@ -8,6 +8,9 @@ import standin
 
 from harness import SCRIPTS, Job, python
 
+# Of `salus serve` itself, which counts the devices in a process that has ended by then.
+COUNTING = 1
+
 LARGE = SCRIPTS / "memory" / "large_array.py"
 MIB = 1 << 20
 
@@ -26,7 +29,7 @@ def test_compilers_open_no_client_and_most_of_the_device_is_one_array(make_stand
     assert 912 * MIB < place[standin.POOL] <= 922 * MIB
     assert daemon.ps()["device"]["capacity_bytes"] == place[standin.POOL]
     assert made(sandbox, daemon, 768) == "768 768.0"
-    assert state.word(standin.CLIENTS) == 1
+    assert state.word(standin.CLIENTS) == COUNTING + 1
     assert state.word(standin.COMPILED) == 0
     assert state.word(standin.COMPILED_WITHOUT_CLIENT) > 1
 
@@ -34,7 +37,7 @@ def test_compilers_open_no_client_and_most_of_the_device_is_one_array(make_stand
 def test_a_compiler_that_measures_has_little_and_leaves_the_rest(make_standin, sandbox):
     daemon, state = make_standin(memory="1GiB")
     assert made(sandbox, daemon, 768) == "768 768.0"
-    assert state.word(standin.CLIENTS) == 2
+    assert state.word(standin.CLIENTS) == COUNTING + 2
     # The product is tuned, the others have nothing to measure.
     assert state.word(standin.COMPILED) == 1
     assert state.word(standin.COMPILED_WITHOUT_CLIENT) > 0
