@@ -99,7 +99,7 @@ impl<D: Device> SessionThread<D> {
         self.host.launch_calls.or_after_call(placement.lane, upload)
     }
 
-    /// What the upload asks for if it is to be tried again.
+    /// What the upload asks for if it is to be retried.
     fn ask_for_more(
         &self,
         placement: Placement,

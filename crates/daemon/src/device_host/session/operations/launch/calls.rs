@@ -7,8 +7,7 @@
 //!
 //! Uploads, copies and page-ins allocate beside such a call. Their bytes are arrays', which the ledger has
 //! reserved before, as it has the call's outputs, so they need not wait. An allocator that divides memory
-//! badly may have none left for them as long as the scratch is taken; then they are tried once more after the
-//! call.
+//! badly may have none left for them as long as the scratch is taken; then they are retried after the call.
 //!
 //! Not here: a device whose memory is the host's. It takes scratch while an iteration runs, and its lanes
 //! run one at a time by themselves, so nothing is locked.
