@@ -359,8 +359,10 @@ class Daemon:
         if not accepts(self.socket):
             return False
         shown = self.command("ps", "-o", "json")
-        # It answers while it still opens the device, whose platform it then does not know.
-        return shown.code == 0 and bool(json.loads(shown.stdout)["device"]["platform"])
+        # It answers while it still opens devices, whose platform it then does not know.
+        return shown.code == 0 and all(
+            device["platform"] for device in json.loads(shown.stdout)["devices"]
+        )
 
     def command(self, *args) -> Result:
         env = self.sandbox.environment(SALUS_SOCKET=str(self.socket))
