@@ -43,7 +43,8 @@ class Session:
         # Weight 1, normal priority; no deadline, work or limit of memory.
         settings = struct.pack("<IBBBB", 1, 2, 0, 0, 0)
         body = struct.pack("<II", 1, 1) + text("9.9.9") + text(name) + settings
-        self.socket.sendall(frame(HELLO, body + struct.pack("<Q", 0)))
+        # Of no `salus run`, and on whichever device.
+        self.socket.sendall(frame(HELLO, body + struct.pack("<Q", 0) + text("")))
         self.memory = None
         self.session = 0
 
