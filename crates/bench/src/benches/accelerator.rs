@@ -173,6 +173,7 @@ fn table(found: &Value) -> String {
         "staged",
         "registered"
     );
+    // Page-ins are handed to the device and not waited for: what they cost is in the last two rows.
     let rows = [
         (
             "64 MiB until a program has read them",
@@ -180,12 +181,10 @@ fn table(found: &Value) -> String {
         ),
         ("64 MiB back to the host", "/transfer/to_host"),
         ("paging out arrays that are new", "/paging_new/out"),
-        ("paging them in", "/paging_new/in"),
         (
             "paging out arrays of which a part is unchanged",
             "/paging_unchanged/out",
         ),
-        ("paging them in", "/paging_unchanged/in"),
         (
             "two jobs that take turns: all at once / one after another",
             "/turns/ratio",
