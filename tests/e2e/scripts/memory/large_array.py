@@ -1,4 +1,4 @@
-"""Multiplies matrices, then makes one array of so many MiB and adds it up."""
+"""Multiplies matrices, then makes one array of the given size and adds it up."""
 
 import argparse
 
