@@ -33,7 +33,7 @@ struct State {
 pub struct Pieces {
     /// No free piece is larger than this,
     pub largest: u64,
-    /// while at least this is in use.
+    /// until less than this is in use: then it is whole again.
     pub used: u64,
 }
 
@@ -93,9 +93,9 @@ impl Accelerator {
 
     /// The largest free piece, if memory is divided at all.
     pub(super) fn largest_piece(&self, used: u64) -> Option<u64> {
-        let pieces = lock(&self.state).pieces;
-        let pieces = pieces.filter(|pieces| used >= pieces.used);
-        pieces.map(|pieces| pieces.largest)
+        let mut state = lock(&self.state);
+        state.pieces.take_if(|pieces| used < pieces.used);
+        state.pieces.map(|pieces| pieces.largest)
     }
 
     /// Whether free memory has a piece of this size.

@@ -109,6 +109,10 @@ impl<D: Device> Charge<D> {
         self.bytes
     }
 
+    pub(crate) fn is_at(&self, site: Site) -> bool {
+        self.site == site
+    }
+
     /// The same bytes where they are, for another array. The second time nothing is left to pass on.
     pub(crate) fn pass_on(&self) -> Self {
         self.move_to(self.site)

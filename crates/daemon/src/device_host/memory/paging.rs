@@ -16,11 +16,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use salus_device::{Device, Placement, ReadForm, host_bytes, is_sub_byte};
+use salus_device::{Device, Placement, ReadForm, Shape, host_bytes, is_sub_byte};
 use salus_engine::Event;
 use salus_wire::{ArrayId, Error, ErrorCode};
 
-use crate::device_host::memory::arrays::{Entry, Held, Home, Kind, Page, Site, Slot};
+use crate::device_host::memory::arrays::{Charge, Entry, Held, Home, Kind, Page, Site, Slot};
 use crate::device_host::memory::heap;
 use crate::device_host::memory::page_pool::{ALIGNMENT, PageMemory};
 use crate::device_host::session::SessionThread;
@@ -33,7 +33,7 @@ impl<D: Device> SessionThread<D> {
         let needed = self.release_head();
         let begun = Instant::now();
         let mut outgoing = self.plan_page_out(wanted, u64::MAX, &needed);
-        let planned = outgoing.iter().map(|one| one.entry.charge.bytes()).sum();
+        let planned = outgoing.iter().map(|one| one.source.charge().bytes()).sum();
         if planned > wanted {
             // Arrays are moved whole. The host has promised what was asked for, and may have no more.
             let most = self.host.engine.claim_host(self.shared.id, planned);
@@ -41,7 +41,7 @@ impl<D: Device> SessionThread<D> {
                 outgoing = self.plan_page_out(wanted, most, &needed);
             }
         }
-        let (bytes, copied_bytes) = self.move_out(outgoing);
+        let (bytes, copied_bytes) = self.move_out(outgoing, Site::Page);
         let took = begun.elapsed();
         self.shared.paging.paged_out(bytes, copied_bytes, took);
         let paged_out = Event::PagedOut {
@@ -91,12 +91,17 @@ impl<D: Device> SessionThread<D> {
     fn plan_page_out(&self, wanted: u64, most: u64, needed: &[ArrayId]) -> Vec<Outgoing<D>> {
         let mut movable = Vec::new();
         for (id, slot) in self.arrays.iter() {
-            if let Slot::Live(entry) = slot
-                && self.can_be_paged_out(entry)
-            {
-                let is_needed = needed.binary_search(&id).is_ok();
-                movable.push((is_needed, Reverse(entry.charge.bytes()), id, entry));
-            }
+            let source = match slot {
+                Slot::Live(entry) if self.can_be_paged_out(entry) => {
+                    Source::Device(Arc::clone(entry))
+                }
+                Slot::Paged(page) if page.charge.is_at(Site::Device) => {
+                    Source::Page(Arc::clone(page))
+                }
+                _ => continue,
+            };
+            let is_needed = needed.binary_search(&id).is_ok();
+            movable.push((is_needed, Reverse(source.charge().bytes()), id, source));
         }
         movable.sort_unstable_by_key(|&(is_needed, bytes, id, _)| (is_needed, bytes, id));
         let mut sum = 0;
@@ -106,15 +111,25 @@ impl<D: Device> SessionThread<D> {
             chosen
         });
         enough
-            .filter_map(|(_, _, id, entry)| {
+            .filter_map(|(_, _, id, source)| {
                 Some(Outgoing {
                     id,
                     page: None,
-                    bytes: host_bytes(entry.shape()).ok()? as u64,
-                    entry: Arc::clone(entry),
+                    bytes: host_bytes(source.shape()).ok()? as u64,
+                    source,
                 })
             })
             .collect()
+    }
+
+    /// Moves all arrays that can be moved to host pages, from where launches page them in again: memory
+    /// that they divide is whole in between. The engine counts them as on the device all the time. False
+    /// if none was moved.
+    pub(crate) fn move_aside(&mut self) -> bool {
+        let outgoing = self.plan_page_out(u64::MAX, u64::MAX, &[]);
+        let (bytes, copied_bytes) = self.move_out(outgoing, Site::Device);
+        heap::trim(copied_bytes);
+        bytes > 0
     }
 
     fn can_be_paged_out(&self, entry: &Arc<Entry<D>>) -> bool {
@@ -126,11 +141,14 @@ impl<D: Device> SessionThread<D> {
         plain && free && in_default && entry.charge.bytes() > 0 && device.is_ready(&entry.array)
     }
 
-    /// Moves arrays to their pages. Returns the bytes that are paged out now, and those that were
-    /// copied for it.
-    fn move_out(&mut self, mut outgoing: Vec<Outgoing<D>>) -> (u64, u64) {
+    /// Moves arrays to their pages, and their charges to `site`. Returns the bytes that are in pages now,
+    /// and those that were copied for it.
+    fn move_out(&mut self, mut outgoing: Vec<Outgoing<D>>, site: Site) -> (u64, u64) {
         for one in &mut outgoing {
-            one.page = current_page(&one.entry);
+            one.page = match &one.source {
+                Source::Device(entry) => current_page(entry),
+                Source::Page(page) => Some(page.memory.clone()),
+            };
         }
         let copied = outgoing.iter().filter(|one| one.page.is_none());
         let copied_bytes = copied
@@ -145,10 +163,10 @@ impl<D: Device> SessionThread<D> {
         let mut bytes = 0;
         for one in outgoing {
             let Some(memory) = one.page else { continue };
-            let charge = one.entry.charge.move_to(Site::Page);
+            let charge = one.source.charge().move_to(site);
             bytes += charge.bytes();
             let page = Page {
-                shape: one.entry.shape().clone(),
+                shape: one.source.shape().clone(),
                 memory,
                 charge,
             };
@@ -168,6 +186,9 @@ impl<D: Device> SessionThread<D> {
         let mut pages = self.host.pages.pages(&sizes)?.into_iter();
         let (sender, results) = mpsc::channel();
         for (index, one) in outgoing.iter().enumerate() {
+            let Source::Device(entry) = &one.source else {
+                continue;
+            };
             if one.page.is_some() {
                 continue;
             }
@@ -176,12 +197,12 @@ impl<D: Device> SessionThread<D> {
             let done = Box::new(move |result: Result<(), Error>| {
                 let _ = sender.send((index, result.map(|()| page)));
             });
-            let rank = one.entry.shape().dims.len() as i64;
+            let rank = entry.shape().dims.len() as i64;
             let form = ReadForm::Host {
                 minor_to_major: (0..rank).rev().collect(),
             };
             let device = &self.host.device;
-            device.read(&one.entry.array, target, &form, done);
+            device.read(&entry.array, target, &form, done);
         }
         // The last `done` drops the last of the others.
         drop(sender);
@@ -348,10 +369,33 @@ impl<D: Device> SessionThread<D> {
     }
 }
 
+/// Where an array is that the engine counts as on the device.
+enum Source<D: Device> {
+    Device(Arc<Entry<D>>),
+    /// There was no room for it on the device.
+    Page(Arc<Page<D>>),
+}
+
+impl<D: Device> Source<D> {
+    fn charge(&self) -> &Charge<D> {
+        match self {
+            Self::Device(entry) => &entry.charge,
+            Self::Page(page) => &page.charge,
+        }
+    }
+
+    fn shape(&self) -> &Shape {
+        match self {
+            Self::Device(entry) => entry.shape(),
+            Self::Page(page) => &page.shape,
+        }
+    }
+}
+
 /// An array on its way to a page.
 struct Outgoing<D: Device> {
     id: ArrayId,
-    entry: Arc<Entry<D>>,
+    source: Source<D>,
     /// As its host copy has.
     bytes: u64,
     /// The page that it is still in, or that it was copied to.

@@ -313,6 +313,23 @@ fn uploads_ask_for_room_that_the_device_has_not() {
 }
 
 #[test]
+fn memory_that_a_session_divides_itself_is_made_whole() {
+    let expected = expected(TRAIN, true);
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut job = fixture.job("train.py");
+    hold(&mut job);
+    job.compile(2, TRAIN).expect("compiles");
+    // There is room beside its only array, but not in one piece before that has moved.
+    let (largest, used) = (300_000, 100_000);
+    fixture.host.device.break_up(Pieces { largest, used });
+    job.execute(2, 2, &[10], 20);
+    job.ended(2).expect("its array was moved");
+    assert_eq!(fetch_result(&mut job, true), expected);
+    job.fetch(1, 1).expect("what it did not need is there, too");
+    assert_eq!(fixture.resident() + paged(&fixture), 16 + 400_000 + 16);
+}
+
+#[test]
 fn what_can_never_have_a_piece_is_refused_and_loses_nothing() {
     let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
     let mut job = fixture.job("train.py");

@@ -5,8 +5,8 @@
 //! lane's lock. Where it is too little although the ledger had room, because memory is in use that the
 //! ledger does not know of, or in pieces, the launch is not handed over: it asks the engine for that much
 //! more, for which others are paged out, a few times. So does one that would be given arguments to overwrite
-//! and fits only if the free pieces happen to be right; it then keeps its arguments. What cannot fit in the
-//! end is refused, with its arguments as they were; where that depends on scratch which was learned and not
+//! and fits only if the free pieces happen to be right; it then keeps its arguments. If it is the session's
+//! own arrays that divide the memory, they are moved to the host and back. What cannot fit in the end is refused, with its arguments as they were; where that depends on scratch which was learned and not
 //! said by the compiler, the device decides.
 //!
 //! Arrays that were reserved by others and are not allocated yet are not in what the allocator reports. What
@@ -177,6 +177,22 @@ impl<D: Device> Launch<D> {
             }
             Fit::Perhaps { .. } => false,
         }
+    }
+
+    /// At last: moves the session's own arrays to host pages and back, because they may be what divides
+    /// the memory.
+    pub(super) fn moves_arrays_aside(&mut self, thread: &mut SessionThread<D>) -> bool {
+        if std::mem::replace(&mut self.has_moved_arrays, true) {
+            return false;
+        }
+        let moved = thread.move_aside();
+        if moved {
+            thread.host.notice(format_args!(
+                "{}: its arrays are moved to the host and back, because free memory is in pieces",
+                thread.shared.id
+            ));
+        }
+        moved
     }
 
     /// The first time: it is not given its arguments when it comes again, if there is room.

@@ -56,6 +56,8 @@ pub(crate) struct Launch<D: Device> {
     extra_bytes: u64,
     /// There was no way to get that much.
     is_unfulfillable: bool,
+    /// Its session's arrays were moved, so that they do not divide memory.
+    has_moved_arrays: bool,
     /// It keeps its donated arguments, so that it can run again.
     keeps_for_retry: bool,
     /// It is to, because it may not fit.
@@ -83,6 +85,7 @@ impl<D: Device> Launch<D> {
             asks: 0,
             extra_bytes: 0,
             is_unfulfillable: false,
+            has_moved_arrays: false,
             keeps_for_retry: false,
             must_keep: false,
             gives_at_last: false,
@@ -152,6 +155,10 @@ impl<D: Device> Launch<D> {
             && let Err(error) = self.check_fit(thread, &program)
         {
             drop((one_at_a_time, arguments));
+            if self.moves_arrays_aside(thread) {
+                drop(charges);
+                return thread.put_back(self);
+            }
             return self.not_started(thread, charges, error);
         }
         let then = AtEnd {
