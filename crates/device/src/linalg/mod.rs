@@ -135,10 +135,10 @@ const OWN: &[(&str, XLA_FFI_Handler)] = &[
 /// The platform under which the plugin looks handlers up.
 const PLATFORM: &str = "Host";
 
-/// Registers all handlers, once in the life of the process; without a library, those that call none.
+/// Registers all handlers; without a library, those that call none. Once in the life of the process.
 pub(crate) fn register(ffi: Ffi, library: Option<&Path>) {
-    let is_new = library.is_some_and(library::set_path);
-    let with_library = if is_new { TARGETS } else { &[] };
+    let has_library = library.is_some_and(library::set_path);
+    let with_library = if has_library { TARGETS } else { &[] };
     let with_library = with_library
         .iter()
         .map(|target| (target.name, target.handler));

@@ -5,6 +5,7 @@
 //! shared between sessions; the handler finds them there and waits for their result.
 #![expect(unsafe_code, reason = "a handler of the plugin's, and its user data")]
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use salus_formats::callback::TARGETS;
@@ -13,7 +14,7 @@ use salus_pjrt::sys::{XLA_FFI_CallFrame, XLA_FFI_Error};
 use salus_pjrt::{Client, ExecuteContext, FfiBuffer, UserType, handle};
 
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error, vendor};
-use crate::{CallArray, Callbacks, Error, HostBytes, Style};
+use crate::{CallArray, Callbacks, Error, HostBytes, Style, linalg};
 
 /// The platform under which the CPU plugin looks handlers up.
 const PLATFORM: &str = "Host";
@@ -57,10 +58,13 @@ impl Launched {
 
 static USER_TYPE: OnceLock<Result<UserType, Error>> = OnceLock::new();
 
-/// Registers the handler, once in a process. `None` where the plugin has no such thing.
-pub(crate) fn register(client: &Client) -> Option<Result<(), Error>> {
+/// Registers this handler and those of linear algebra, all at once and once in a process: the plugin's
+/// table of handlers has no lock, so a later registration could meet a compilation that reads it.
+/// `None` where the plugin takes no handlers.
+pub(crate) fn register(client: &Client, lapack: Option<&Path>) -> Option<Result<(), Error>> {
     let ffi = client.ffi()?;
     let registered = USER_TYPE.get_or_init(|| {
+        linalg::register(ffi, lapack);
         for (target, style) in TARGETS {
             let handler = match style {
                 Style::Values => call_with_values,

@@ -9,7 +9,7 @@ use super::sites::Sites;
 use super::upload::Transfers;
 use super::{PjrtDevice, describe, handler, pool};
 use crate::failure::{NOT_FOUND, error, vendor, vendor_values};
-use crate::{Error, Value, linalg};
+use crate::{Error, Value};
 
 /// Which plugin, and how to open it.
 #[derive(Debug, Clone)]
@@ -84,7 +84,7 @@ impl PjrtDevice {
     pub fn open(config: &PjrtConfig) -> Result<PjrtDevice, Error> {
         let plugin = open_plugin(&config.plugin)?;
         let (client, options) = open_client(&plugin, config)?;
-        if let Some(registered) = handler::register(&client) {
+        if let Some(registered) = handler::register(&client, config.lapack.as_deref()) {
             registered?;
         }
         let mut lanes = client.addressable_devices().map_err(vendor)?;
@@ -92,8 +92,6 @@ impl PjrtDevice {
         if !on_host {
             // Devices of other plugins are devices, not lanes: the first is ours.
             lanes.truncate(1);
-        } else if let Some(ffi) = client.ffi() {
-            linalg::register(ffi, config.lapack.as_deref());
         }
         let transfers = Transfers::new(client.clone(), on_host);
         let capacity_bytes = match lanes.first() {
