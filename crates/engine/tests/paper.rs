@@ -3,7 +3,7 @@
 //! The original is the paper's Algorithm 1: it puts a job with `P` persistent and `E` ephemeral
 //! bytes into a lane, or lets it wait. Here it is written out as printed, with the check that its
 //! second step lacks. Whatever it accepts, the engine must accept and run, with as many lanes or as
-//! few as it has. The paper's own workloads are in `data/p100-workloads.csv`, each with its source.
+//! few as it has. The paper's own workloads are in `sim/data/p100-workloads.csv`, each with its source.
 
 use std::collections::BTreeMap;
 
@@ -311,7 +311,7 @@ struct Workload {
 }
 
 fn workloads() -> Vec<Workload> {
-    let table = include_str!("data/p100-workloads.csv");
+    let table = include_str!("../../sim/data/p100-workloads.csv");
     let bytes = |mib: &str| (mib.parse::<f64>().expect("a number") * MIB) as u64;
     let parse = |line: &str| {
         let fields: Vec<&str> = line.splitn(7, ',').collect();

@@ -55,6 +55,11 @@ impl Device {
         }
     }
 
+    /// One more job may run, slower by this beside any other.
+    pub(crate) fn add_job(&mut self, factor: Factor) {
+        self.factors.push(factor);
+    }
+
     /// From now on every job is slower by this beside any other.
     pub(crate) fn slow_down_all(&mut self, factor: Factor) {
         self.factors.fill(factor);

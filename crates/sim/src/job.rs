@@ -25,13 +25,18 @@ pub(crate) struct Actor {
     pub(crate) settings: JobSettings,
     pub(crate) fate: Fate,
     pub(crate) closed_at: Option<Time>,
+    /// When it was first given memory, and when its first iteration began on the device.
+    pub(crate) granted_at: Option<Time>,
+    pub(crate) began_at: Option<Time>,
     /// It asks for nothing more, and closes when nothing of it runs or moves.
     pub(crate) leaves: bool,
     pub(crate) paused: bool,
 
-    /// Iterations that the job launched, that its session asked for, and that ended.
+    /// Iterations that the job launched, that its session asked for, that were handed to the device,
+    /// and that ended.
     launched: u64,
     asked: u64,
+    handed_over: u64,
     pub(crate) ended: u64,
     /// Its host prepares the next launch.
     prepares: bool,
@@ -83,10 +88,13 @@ impl Actor {
             settings: job.settings,
             fate: Fate::Unfinished,
             closed_at: None,
+            granted_at: None,
+            began_at: None,
             leaves: false,
             paused: false,
             launched: 0,
             asked: 0,
+            handed_over: 0,
             ended: 0,
             prepares: false,
             next_request: job.from,
@@ -119,7 +127,11 @@ impl Actor {
             Requests::Always => now,
             _ => self.next_request.max(now),
         };
-        Some(wanted + self.wait.within(self.job.wait))
+        let wait = match &self.job.steps {
+            Some(steps) => steps[self.launched as usize].host,
+            None => self.wait.within(self.job.wait),
+        };
+        Some(wanted + wait)
     }
 
     pub(crate) fn launch(&mut self, now: Time) {
@@ -167,7 +179,8 @@ impl Actor {
     }
 
     /// The engine has started what it asked for. Returns what must move first, and how many bytes.
-    pub(crate) fn start(&mut self, lane: Lane) -> Option<(Move, u64)> {
+    pub(crate) fn start(&mut self, now: Time, lane: Lane) -> Option<(Move, u64)> {
+        self.granted_at.get_or_insert(now);
         let demand = self.waits_for.take().expect("only who asked is started");
         if demand.kind == Kind::Array {
             return Some((Move::Upload, self.job.memory_bytes));
@@ -183,7 +196,11 @@ impl Actor {
 
     /// What its next iteration takes.
     pub(crate) fn draw(&mut self) -> Duration {
-        self.each.within(self.job.each)
+        self.handed_over += 1;
+        match &self.job.steps {
+            Some(steps) => steps[self.handed_over as usize - 1].device,
+            None => self.each.within(self.job.each),
+        }
     }
 
     /// Its arrays were paged out. Returns how many bytes of them the waiting iteration needs.
@@ -207,7 +224,9 @@ impl Actor {
         self.waits_for.map(|_| self.asked_at)
     }
 
-    pub(crate) fn ran(&mut self, now: Time) {
+    /// An iteration that began at this time has ended.
+    pub(crate) fn ran(&mut self, began: Time, now: Time) {
+        self.began_at.get_or_insert(began);
         self.in_flight -= 1;
         self.ended += 1;
         let wanted_at = self.wanted_at.pop_front();
@@ -216,10 +235,20 @@ impl Actor {
         let deadline = self.settings.deadline.map(Duration::from);
         let is_late = deadline.is_some_and(|deadline| latency > deadline);
         self.late += u64::from(is_late);
-        if self.ended == self.job.iterations {
+        if self.ended == self.job.iterations && self.job.dies_after.is_none() {
             self.leaves = true;
             self.fate = Fate::Finished(now);
         }
+    }
+
+    /// Whether it fails now.
+    pub(crate) fn dies(&self) -> bool {
+        self.job.dies_after == Some(self.ended) && !self.leaves
+    }
+
+    /// Whether it has left for good.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.leaves && self.session.is_none()
     }
 
     pub(crate) fn has_finished(&self) -> bool {

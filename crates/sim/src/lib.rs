@@ -18,6 +18,10 @@ mod simulation;
 
 mod output;
 mod scenario;
+mod trace;
+
+mod cluster;
+mod ideal;
 
 mod agenda;
 mod device;
@@ -27,9 +31,12 @@ mod random;
 mod run;
 
 pub use agenda::Agenda;
+pub use cluster::{Estimates, Placement, Setup, Summary, TraceJobReport, TraceReport};
 pub use history::Ran;
+pub use ideal::{Ideal, IdealJob};
 pub use output::render::{compared, shown};
 pub use output::report::{Fate, JobReport, Latency, Report, Waited};
+pub use output::trace::{show_span, traces_shown};
 pub use run::Run;
 pub use scenario::Scenario;
 pub use scenario::quantity::{show_bytes, show_time};
@@ -38,3 +45,4 @@ pub use simulation::{
     Decided, Iteration, Needs, Opening, Session, Simulation, lacks, launch, launch_with_callbacks,
     upload, upload_to_host,
 };
+pub use trace::{Generator, Iterations, Kind, Step, Trace, TraceJob, Workload, Workloads};

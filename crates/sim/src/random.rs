@@ -21,6 +21,11 @@ impl Random {
         Duration(self.0.u64(span.low.0..=span.high.0))
     }
 
+    /// A whole number below this one, each equally likely.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0.u64(..end)
+    }
+
     /// A time between two independent events that are `mean` apart on average. Von Neumann's method:
     /// it only compares, because logarithms differ between machines.
     pub(crate) fn exponential(&mut self, mean: Duration) -> Duration {

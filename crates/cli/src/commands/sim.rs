@@ -1,27 +1,33 @@
 //! `salus sim`: what would happen to some jobs under a policy, in no time and without a device.
 //!
-//! Not here: scenarios and runs (`salus-sim`), and any service.
+//! A file is a scenario, of which a picture is drawn, or a trace of jobs; its first line tells.
+//! Not here: scenarios, traces and runs (`salus-sim`), and any service.
+
+mod scenario;
+mod trace;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use salus_daemon::config::Problem;
-use salus_engine::{Duration, Policy, Time};
-use salus_sim::{Fate, JobReport, Report, Scenario, compared, shown};
-use serde_json::{Value, json};
+use salus_engine::{Duration, Policy};
+use salus_sim::{Trace, Workloads};
 
 use crate::arguments::parse_policy;
 use crate::{Format, Outcome, output};
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Arguments {
-    /// The scenario: a text that says what runs on what (docs/simulation.md)
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Run it under this policy instead of its own
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// A scenario or a trace of jobs (docs/simulation.md)
+    #[arg(value_name = "FILE", required = true)]
+    file: Option<PathBuf>,
+    /// Run it under this policy [default: the scenario's own; of traces fair]
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<Policy>,
     /// Run it under every policy, and print a line for each
@@ -30,102 +36,76 @@ pub(crate) struct Arguments {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    #[command(flatten, next_help_heading = "Traces only")]
+    trace: trace::Options,
 }
 
-/// A scenario is a page; anything larger is another file.
-const FILE_BYTES: u64 = 1 << 20;
+#[derive(Subcommand)]
+enum Command {
+    /// Write a trace of jobs like the original's
+    Generate(trace::GenerateArguments),
+}
+
+/// A scenario is a page, and a million jobs of a trace are less.
+const FILE_BYTES: u64 = 64 << 20;
 
 pub(crate) fn sim(arguments: &Arguments) -> Outcome {
-    let scenario = read(&arguments.file)?;
-    let text = if arguments.compare {
-        let under = |policy| scenario.under(policy).run();
-        let reports: Vec<Report> = Policy::ALL.into_iter().map(under).collect();
-        match arguments.output {
-            Format::Json => format!("{:#}\n", reports.iter().map(run).collect::<Value>()),
-            Format::Table => compared(&reports),
-        }
+    match (&arguments.command, &arguments.file) {
+        (Some(Command::Generate(arguments)), _) => trace::generate(arguments),
+        (None, Some(file)) => run(arguments, file),
+        (None, None) => Err(Problem::new("expected a scenario or a trace")),
+    }
+}
+
+fn run(arguments: &Arguments, file: &Path) -> Outcome {
+    let text = read(file, "scenario or trace")?;
+    let shown = file.display().to_string();
+    let policies = (arguments.policy, arguments.compare);
+    let out = if Trace::is_trace(&text) {
+        trace::run(&shown, &text, policies, &arguments.trace, arguments.output)?
     } else {
-        let scenario = match arguments.policy {
-            Some(policy) => scenario.under(policy),
-            None => scenario,
-        };
-        let report = scenario.run();
-        match arguments.output {
-            Format::Json => format!("{:#}\n", run(&report)),
-            Format::Table => shown(&report),
+        if let Some(option) = arguments.trace.given() {
+            let what = format!("{shown} is a scenario, and `{option}` is for traces");
+            let hint = "a trace begins with job_id,model,iterations,submit_time,duration";
+            return Err(Problem::new(what).hint(hint));
         }
+        scenario::run(&shown, &text, policies, arguments.output)?
     };
-    output::data(&text);
+    output::data(&out);
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(path: &Path) -> Result<Scenario, Problem> {
+/// The text of a file, which is said to be a `what`.
+fn read(path: &Path, what: &str) -> Result<String, Problem> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let file = File::open(path);
     let read = file.and_then(|file| file.take(FILE_BYTES + 1).read_to_end(&mut bytes));
-    read.map_err(|e| Problem::new(format!("the scenario {shown} cannot be read: {e}")))?;
+    read.map_err(|e| Problem::new(format!("the {what} {shown} cannot be read: {e}")))?;
     if bytes.len() as u64 > FILE_BYTES {
-        let what = format!("{shown} has more than {FILE_BYTES} bytes: that is no scenario");
-        return Err(Problem::new(what));
+        let problem = format!("{shown} has more than {FILE_BYTES} bytes: that is no {what}");
+        return Err(Problem::new(problem));
     }
-    let text = String::from_utf8(bytes)
-        .map_err(|_| Problem::new(format!("{shown} is not a text, so it is no scenario")))?;
-    Scenario::parse(&text).map_err(|problem| {
-        let at = Problem::new(format!("{shown}, {problem}"));
-        match problem.hint {
-            Some(hint) => at.hint(hint),
-            None => at,
-        }
-    })
+    String::from_utf8(bytes)
+        .map_err(|_| Problem::new(format!("{shown} is not a text, so it is no {what}")))
 }
 
-/// All numbers of a run; times in milliseconds, as in the other commands.
-fn run(report: &Report) -> Value {
-    json!({
-        "policy": report.policy.name(),
-        "lanes": report.lanes,
-        "width": report.width,
-        "ended_at_ms": ms(report.ended_at - Time(0)),
-        "average_completion_ms": report.average_completion.map(ms),
-        "makespan_ms": report.makespan.map(ms),
-        "longest_wait_ms": ms(report.longest_wait),
-        "busy_ms": ms(report.busy),
-        "moved_bytes": report.moved_bytes,
-        "switches": report.switches,
-        "late": report.late,
-        "notes": report.notes,
-        "column_ms": ms(report.step),
-        "jobs": report.jobs.iter().map(job).collect::<Value>(),
-    })
-}
-
-fn job(job: &JobReport) -> Value {
-    let (fate, at) = match job.fate {
-        Fate::Finished(at) => ("finished", Some(at)),
-        Fate::Killed(at) => ("killed", Some(at)),
-        Fate::Refused(at, _) => ("refused", Some(at)),
-        Fate::Unfinished => ("unfinished", None),
+/// The table of workloads in a file, or the built-in one.
+fn workloads(file: Option<&Path>) -> Result<Workloads, Problem> {
+    let Some(file) = file else {
+        return Ok(Workloads::p100());
     };
-    json!({
-        "name": job.name,
-        "picture": job.picture,
-        "came_at_ms": ms(job.came_at - Time(0)),
-        "fate": fate,
-        "ended_at_ms": at.map(|at| ms(at - Time(0))),
-        "iterations": job.iterations,
-        "device_time_ms": ms(job.device_time),
-        "waiting_ms": {
-            "turn": ms(job.waited.turn),
-            "memory": ms(job.waited.memory),
-            "moving": ms(job.waited.moves),
-            "paused": ms(job.waited.paused),
-        },
-        "longest_wait_ms": ms(job.longest_wait),
-        "share": job.share as f64 / 1000.0,
-        "worst_latency_ms": job.latency.map(|latency| ms(latency.worst)),
-        "late": job.latency.and_then(|latency| latency.late),
-    })
+    let text = read(file, "table of workloads")?;
+    Workloads::parse(&text).map_err(|problem| located(&file.display().to_string(), &problem))
+}
+
+/// What is wrong with a file, with its name.
+fn located(file: &str, problem: &salus_sim::Problem) -> Problem {
+    let at = Problem::new(format!("{file}, {problem}"));
+    match &problem.hint {
+        Some(hint) => at.hint(hint.clone()),
+        None => at,
+    }
 }
 
 fn ms(time: Duration) -> f64 {
@@ -137,28 +117,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_as_json_has_the_numbers_of_the_table() {
-        let scenario = Scenario::parse("a: 2 x 10ms\nb: from 5ms, 1 x 10ms, deadline 20ms\n");
-        let report = run(&scenario.expect("it is a scenario").run());
-        assert_eq!(report["policy"], "fair");
-        assert_eq!(report["makespan_ms"], 30.0);
-        assert_eq!(report["jobs"][0]["fate"], "finished");
-        assert_eq!(report["jobs"][0]["waiting_ms"]["memory"], 0.0);
-        assert_eq!(report["jobs"][1]["late"], 1);
+    fn a_typing_error_is_named_with_its_file_and_place() {
+        let text = "policy fiar\na: 5 x 10ms\n";
+        let problem = scenario::run("a.txt", text, (None, false), Format::Table);
+        let problem = problem.map(drop).expect_err("there is no such policy");
+        assert_eq!(
+            problem.what,
+            "a.txt, line 1, column 8: `fiar` is not a policy"
+        );
+        let hint = problem.hint.expect("the policies are listed");
+        assert!(hint.starts_with("did you mean `fair`?"), "{hint}");
     }
 
     #[test]
-    fn a_typing_error_is_named_with_its_file_and_place() {
-        let file = std::env::temp_dir().join(format!("salus-sim-{}.txt", std::process::id()));
-        std::fs::write(&file, "policy fiar\na: 5 x 10ms\n").expect("it can be written");
-        let problem = read(&file).map(drop).expect_err("there is no such policy");
-        std::fs::remove_file(&file).expect("it is there");
-        let at = format!(
-            "{}, line 1, column 8: `fiar` is not a policy",
-            file.display()
-        );
-        assert_eq!(problem.what, at);
-        let hint = problem.hint.expect("the policies are listed");
-        assert!(hint.starts_with("did you mean `fair`?"), "{hint}");
+    fn a_file_that_cannot_be_read_is_named() {
+        let problem = read(Path::new("/nowhere/a.csv"), "scenario or trace");
+        let problem = problem.map(drop).expect_err("it is not there");
+        let what = "the scenario or trace /nowhere/a.csv cannot be read: ";
+        assert!(problem.what.starts_with(what), "{}", problem.what);
     }
 }

@@ -3,4 +3,6 @@
 pub(crate) mod picture;
 pub(crate) mod render;
 pub(crate) mod report;
+pub(crate) mod table;
 pub(crate) mod timeline;
+pub(crate) mod trace;

@@ -4,6 +4,7 @@ use salus_engine::{Duration, Time};
 
 use crate::output::picture::{self, LEGEND};
 use crate::output::report::{Fate, JobReport, Report};
+use crate::output::table::{Column, table};
 use crate::scenario::quantity::{show_bytes, show_time};
 
 /// All of a run.
@@ -151,49 +152,6 @@ fn or_dash(time: Option<Duration>) -> String {
     time.map_or_else(|| "-".into(), show_time)
 }
 
-fn percent(thousandths: u64) -> String {
+pub(crate) fn percent(thousandths: u64) -> String {
     format!("{}%", (thousandths + 5) / 10)
-}
-
-/// A column of a table: its title and a cell for each row.
-struct Column {
-    cells: Vec<String>,
-    is_number: bool,
-}
-
-impl Column {
-    fn left<T>(title: &str, rows: &[T], cell: impl Fn(&T) -> String) -> Self {
-        let title = [title.to_owned()].into_iter();
-        Self {
-            cells: title.chain(rows.iter().map(cell)).collect(),
-            is_number: false,
-        }
-    }
-
-    fn right<T>(title: &str, rows: &[T], cell: impl Fn(&T) -> String) -> Self {
-        Self {
-            is_number: true,
-            ..Self::left(title, rows, cell)
-        }
-    }
-}
-
-fn table(columns: &[Column]) -> String {
-    let rows = columns.first().map_or(0, |column| column.cells.len());
-    let mut out = String::new();
-    for row in 0..rows {
-        let mut line = String::new();
-        for column in columns {
-            let width = column.cells.iter().map(String::len).max().unwrap_or(0);
-            let cell = &column.cells[row];
-            let text = match column.is_number {
-                true => format!("{cell:>width$}  "),
-                false => format!("{cell:width$}  "),
-            };
-            line.push_str(&text);
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
 }

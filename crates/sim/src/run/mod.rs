@@ -5,21 +5,24 @@
 //! order where they fall together, and told to the engine; what it decides is done at once. Jobs
 //! that act at the same moment take turns, each asking for one thing.
 //!
-//! Cost: O(jobs) per event.
+//! Cost: O(log jobs) per event; where a picture is drawn O(jobs), because what one job does changes
+//! what others wait for.
 //! Not here: the events and the decisions (`simulation.rs`).
 
+mod moves;
 mod questions;
+mod states;
 
-use salus_engine::{Duration, Lane, Policy, Time, Why};
+use salus_engine::{Duration, Lane, Policy, Time};
 
 use crate::agenda::Agenda;
 use crate::device::Device;
 use crate::history::Ran;
 use crate::job::{Actor, Move};
 use crate::output::report::{Fate, Report};
-use crate::output::timeline::State;
+use crate::run::moves::Link;
 use crate::scenario::quantity::show_time;
-use crate::scenario::{Command, Factor, Scenario};
+use crate::scenario::{Command, Factor, Job, Scenario};
 use crate::simulation::{Decided, Opening, Simulation};
 
 /// No run is longer, whatever its jobs are: 1000 hours.
@@ -34,6 +37,13 @@ pub struct Run {
     /// The jobs in order of arrival, which is that of their sessions' ids.
     came: Vec<usize>,
     agenda: Agenda<Action>,
+    /// How many jobs have left for good.
+    gone: usize,
+    link: Link,
+    /// Whether the jobs' timelines are kept.
+    draws: bool,
+    /// How many things have happened.
+    pub(crate) events: u64,
     woke_at: Option<Time>,
     /// Paged out and in.
     pub(crate) moved_bytes: u64,
@@ -57,27 +67,44 @@ enum Action {
 impl Run {
     pub fn new(scenario: &Scenario) -> Self {
         let Scenario { policy, room, .. } = *scenario;
-        let factors = scenario.jobs.iter().map(|job| job.beside).collect();
         let mut run = Self {
             scenario: scenario.clone(),
             simulation: Simulation::new(policy, room, scenario.lanes, scenario.width),
-            device: Device::new(scenario.lanes, factors),
+            device: Device::new(scenario.lanes, Vec::new()),
             actors: Vec::new(),
             came: Vec::new(),
             agenda: Agenda::default(),
+            gone: 0,
+            link: Link::new(scenario.link_bytes),
+            draws: true,
+            events: 0,
             woke_at: None,
             moved_bytes: 0,
             notes: Vec::new(),
             history: None,
         };
-        for (index, job) in scenario.jobs.iter().enumerate() {
-            run.actors.push(Actor::new(job.clone()));
-            run.agenda.plan(job.from, Action::Open(index));
+        for job in &scenario.jobs {
+            run.add(job.clone());
         }
         for (at, command) in &scenario.commands {
             run.agenda.plan(*at, Action::Command(*command));
         }
         run
+    }
+
+    /// A run of which no picture is drawn, on a link whose directions move one thing at a time.
+    pub(crate) fn undrawn(scenario: &Scenario) -> Self {
+        let mut run = Self::new(scenario);
+        run.draws = false;
+        run.link.move_one_at_a_time();
+        run
+    }
+
+    /// One more job will come, at a time that is not over.
+    pub(crate) fn add(&mut self, job: Job) {
+        self.device.add_job(job.beside);
+        self.agenda.plan(job.from, Action::Open(self.actors.len()));
+        self.actors.push(Actor::new(job));
     }
 
     /// A run that keeps a history.
@@ -108,6 +135,13 @@ impl Run {
         self
     }
 
+    /// Up to this time, without what happens then.
+    pub(crate) fn until_before(&mut self, end: Time) {
+        while let Some(next) = self.next().filter(|next| *next < end) {
+            self.step(next);
+        }
+    }
+
     /// Until all jobs have ended.
     pub fn finish(&mut self) -> &mut Self {
         self.until(END);
@@ -132,7 +166,7 @@ impl Run {
     }
 
     /// When the next thing happens, while there are jobs, or some will come.
-    fn next(&self) -> Option<Time> {
+    pub(crate) fn next(&self) -> Option<Time> {
         if !self.is_open() {
             return None;
         }
@@ -147,12 +181,41 @@ impl Run {
 
     /// Whether a job is there or will come.
     fn is_open(&self) -> bool {
-        let gone = |actor: &Actor| actor.leaves && actor.session.is_none();
-        !self.actors.iter().all(gone)
+        self.gone < self.actors.len()
+    }
+
+    /// Jobs that are there or will come.
+    pub(crate) fn present(&self) -> usize {
+        self.actors.len() - self.gone
+    }
+
+    /// What open jobs hold, on the device and paged out.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let ledger = self.simulation.ledger();
+        ledger.resident_bytes() + ledger.paged_bytes()
+    }
+
+    /// Arrays of all jobs that are there or will come, and the largest scratch.
+    pub(crate) fn demand_bytes(&self) -> (u64, u64) {
+        let open = self.simulation.sessions().map(|(id, _)| self.job_of(id));
+        let coming = self.came.len()..self.actors.len();
+        let jobs = open.chain(coming).map(|index| &self.actors[index].job);
+        jobs.fold((0, 0), |(arrays, scratch), job| {
+            (arrays + job.memory_bytes, scratch.max(job.scratch_bytes))
+        })
+    }
+
+    /// Makes a change to a job that may make it leave, or come back.
+    fn changing(&mut self, index: usize, change: impl FnOnce(&mut Actor)) {
+        let actor = &mut self.actors[index];
+        let before = usize::from(actor.is_gone());
+        change(actor);
+        self.gone = self.gone + usize::from(actor.is_gone()) - before;
     }
 
     /// Does one of the things that happen now.
     fn step(&mut self, now: Time) {
+        self.events += 1;
         self.simulation.at(now);
         self.device.advance(now);
         if let Some(action) = self.agenda.take(now) {
@@ -162,16 +225,21 @@ impl Run {
             if let Some(history) = &mut self.history {
                 history.push(ran);
             }
-            self.actors[index].ran(now);
+            self.actors[index].ran(ran.began, now);
             self.tell_of(index, Simulation::ran);
-            self.go_on(index);
+            match self.actors[index].dies() {
+                true => self.end(index, Fate::Killed(now)),
+                false => self.go_on(index),
+            }
         } else {
             let before = self.woke_at.replace(now);
             assert!(before < self.woke_at, "the engine wakes at once, forever");
             let decided = self.simulation.wake();
             self.carry_out(decided);
         }
-        self.note_states();
+        if self.draws {
+            self.note_states();
+        }
     }
 
     fn act(&mut self, action: Action) {
@@ -204,8 +272,9 @@ impl Run {
 
     fn open(&mut self, index: usize) {
         self.came.push(index);
-        let actor = &mut self.actors[index];
-        actor.session = Some(self.came.len() as u64);
+        let id = self.came.len() as u64;
+        self.changing(index, |actor| actor.session = Some(id));
+        let actor = &self.actors[index];
         let opening = Opening {
             settings: actor.settings,
             ..Opening::default()
@@ -263,9 +332,11 @@ impl Run {
 
     /// The job ends before it is done: it asks for nothing more, and what runs of it ends.
     fn end(&mut self, index: usize, fate: Fate) {
+        self.changing(index, |actor| {
+            actor.fate = fate;
+            actor.leaves = true;
+        });
         let actor = &mut self.actors[index];
-        actor.fate = fate;
-        actor.leaves = true;
         if actor.waits_for.take().is_some() {
             self.tell_of(index, Simulation::withdraw);
         }
@@ -286,9 +357,10 @@ impl Run {
                 simulation.release(id, resident, paged)
             });
             self.tell_of(index, Simulation::close);
-            let actor = &mut self.actors[index];
-            actor.session = None;
-            actor.closed_at = Some(now);
+            self.changing(index, |actor| {
+                actor.session = None;
+                actor.closed_at = Some(now);
+            });
             return;
         }
         let prepared = actor.prepare(now);
@@ -332,7 +404,7 @@ impl Run {
     fn start(&mut self, id: u64) {
         let index = self.job_of(id);
         let lane = self.simulation.lane(id).expect("it is open");
-        match self.actors[index].start(lane) {
+        match self.actors[index].start(self.simulation.now(), lane) {
             Some((what, bytes)) => {
                 if matches!(what, Move::In(_)) {
                     self.moved_bytes += bytes;
@@ -348,103 +420,5 @@ impl Run {
         let actor = &mut self.actors[index];
         let (each, asked_at) = (actor.draw(), actor.asked_at());
         self.device.hand_over(lane, index, each, asked_at);
-    }
-
-    fn page_out(&mut self, index: usize, asked_bytes: u64) {
-        match self.actors[index].moves {
-            // Its session is busy with something else.
-            Some(_) => self.actors[index].to_page_out = Some(asked_bytes),
-            None => self.begin_move(index, Move::Out { asked_bytes }, asked_bytes),
-        }
-    }
-
-    fn begin_move(&mut self, index: usize, what: Move, bytes: u64) {
-        self.actors[index].moves = Some(what);
-        let took = u128::from(bytes) * 1_000_000_000 / u128::from(self.scenario.link_bytes);
-        let took = Duration(u64::try_from(took).unwrap_or(u64::MAX));
-        self.agenda.plan(self.now() + took, Action::Moved(index));
-    }
-
-    fn moved(&mut self, index: usize) {
-        let actor = &mut self.actors[index];
-        match actor.moves.take() {
-            Some(Move::Upload) => actor.is_uploaded(),
-            Some(Move::In(lane)) => self.hand_over(index, lane),
-            Some(Move::Out { asked_bytes }) => self.paged_out(index, asked_bytes),
-            None => {}
-        }
-        if let Some(bytes) = self.actors[index].to_page_out.take() {
-            self.page_out(index, bytes);
-        }
-        self.go_on(index);
-    }
-
-    fn paged_out(&mut self, index: usize, asked_bytes: u64) {
-        let host_free = self.simulation.ledger().host_free_bytes();
-        let Some(id) = self.actors[index].session else {
-            return;
-        };
-        let session = self.simulation.session(id);
-        let bytes = asked_bytes.min(session.resident_bytes).min(host_free);
-        let paged_bytes = self.actors[index].paged_out(session.paged_bytes + bytes);
-        self.moved_bytes += bytes;
-        let decided = self.simulation.paged_out(id, bytes, paged_bytes);
-        self.carry_out(decided);
-    }
-
-    fn note_states(&mut self) {
-        let now = self.now();
-        let mut lanes = vec![None; self.actors.len()];
-        for (lane, index) in self.device.running() {
-            lanes[index] = Some(lane);
-        }
-        for (actor, lane) in self.actors.iter_mut().zip(lanes) {
-            let state = state(&self.simulation, actor, lane);
-            actor.timeline.enter(now, state);
-        }
-    }
-
-    /// The run ends, and jobs are left.
-    fn cut(&mut self, end: Time) {
-        if self.next().is_some() {
-            self.simulation.at(end);
-            self.device.advance(end);
-            return;
-        }
-        // Nothing will happen any more.
-        for actor in self.actors.iter().filter(|actor| actor.session.is_some()) {
-            let why = match state(&self.simulation, actor, None) {
-                State::Paused => "is paused",
-                State::Memory => "waits for memory",
-                _ => "waits for its turn",
-            };
-            let name = &actor.job.name;
-            self.notes
-                .push(format!("{name} {why}, and nothing will change that"));
-        }
-    }
-}
-
-fn state(simulation: &Simulation, actor: &Actor, runs_in: Option<Lane>) -> State {
-    let Some(id) = actor.session else {
-        return State::Away;
-    };
-    if let Some(lane) = runs_in {
-        State::Runs(lane)
-    } else if actor.moves.is_some() {
-        State::Moves
-    } else if actor.in_flight > 0 {
-        State::Turn
-    } else if actor.paused {
-        State::Paused
-    } else if actor.waits_for.is_some() {
-        match simulation.why(id) {
-            Some(Why::Memory { .. } | Why::HostMemory { .. } | Why::Reserved { .. }) => {
-                State::Memory
-            }
-            _ => State::Turn,
-        }
-    } else {
-        State::Away
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const ITERATIONS_MAX: u64 = 1_000_000;
 const AHEAD_MAX: u64 = 100;
 /// One runs, one follows it on the device, and the next waits for its turn: such a job is always
 /// ready, which is what policies are about.
-const AHEAD: u64 = 3;
+pub(crate) const AHEAD: u64 = 3;
 const WEIGHT_MAX: u64 = 1_000_000;
 
 const ITEMS: &[&str] = &[
@@ -80,6 +80,8 @@ pub(crate) fn job(name: &Token<'_>, line: &mut Line<'_>, program: u64) -> Result
         beside: draft.beside.unwrap_or(Factor::ONE),
         recalled: draft.recalled,
         program,
+        steps: None,
+        dies_after: None,
     })
 }
 

@@ -8,11 +8,14 @@ pub(crate) mod parse;
 pub(crate) mod quantity;
 pub(crate) mod tokens;
 
+use std::sync::Arc;
+
 use salus_engine::{
     Duration, JobSettings, NonZeroDuration, Policy, Priority, Room, Time, Weight, Work,
 };
 
 use crate::scenario::tokens::Problem;
+use crate::trace::Step;
 use crate::{Report, Run};
 
 #[derive(Debug, Clone)]
@@ -53,6 +56,10 @@ pub(crate) struct Job {
     pub(crate) recalled: Option<Duration>,
     /// What its iterations run: a number of its own, unless it shares one.
     pub(crate) program: u64,
+    /// What each iteration takes, where that was recorded; `each` and `wait` are not used then.
+    pub(crate) steps: Option<Arc<[Step]>>,
+    /// It fails at the end of this iteration.
+    pub(crate) dies_after: Option<u64>,
 }
 
 /// When a job has a reason to run an iteration.

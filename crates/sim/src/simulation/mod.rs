@@ -35,6 +35,8 @@ pub struct Simulation {
     /// When each lane has run what [`Self::ends_at`] was asked about.
     free_at: BTreeMap<Lane, Time>,
     started: u64,
+    /// Whether a session was ever paused: else nobody is looked for who was.
+    has_paused: bool,
 }
 
 /// What the engine decided, with the number of the session.
@@ -114,6 +116,7 @@ impl Simulation {
             vacated: BTreeMap::new(),
             free_at: BTreeMap::new(),
             started: 0,
+            has_paused: false,
         }
     }
 
@@ -326,6 +329,7 @@ impl Simulation {
     }
 
     pub fn pause(&mut self, id: u64) -> Vec<Decided> {
+        self.has_paused = true;
         let session = SessionId(id);
         self.let_go(|this| this.session_mut(id).paused = true);
         self.tell(Event::Paused { session })
@@ -355,6 +359,9 @@ impl Simulation {
 
     /// Makes a change to who is held back; those that no longer are can be served from now on.
     fn let_go(&mut self, change: impl FnOnce(&mut Self)) {
+        if self.policy != Policy::Exclusive && !self.has_paused {
+            return change(self);
+        }
         let before: Vec<u64> = self.held_back().collect();
         change(self);
         let after: Vec<u64> = self.held_back().collect();
