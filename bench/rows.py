@@ -2,6 +2,7 @@
 
 from arrays import holder, replacer, transfers
 from callbacks import callback_loop, paced_callbacks
+from fleet import fleet, footprint, workload_loop
 from loops import (
     asynchronous_execute,
     counted_loop,
@@ -40,6 +41,9 @@ ROWS = {
     "transformer_3ms": lambda: training_loop("transformer_3ms", read_every=10),
     "count_3ms": lambda: counted_loop("transformer_3ms", read_every=10),
     "infer": lambda: inference("mlp_1ms", gap_seconds=0.05),
+    "fleet": fleet,
+    "footprint": footprint,
+    "workload": workload_loop,
     "hold_60": lambda: holder(60, arrays=40, waits=False),
     "hold_60_wait": lambda: holder(60, arrays=40, waits=True),
     "hold_240": lambda: holder(236, arrays=120, waits=False),

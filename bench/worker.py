@@ -8,6 +8,8 @@ answers each with one line:
     {"do": "block", "row": "step_1ms", "seconds": 0.5}     {"step_us": 845.1, "steps": 600}
     {"do": "drop", "row": "step_1ms"}                      {}
 
+A row that has arguments gets them with `prepare`, as `"with": {…}`.
+
 An answer with the key `error` means that the command did not work. At the end of its input the
 process ends. While it waits for a command it sleeps in `read`.
 
@@ -49,7 +51,7 @@ def obey(command, running):
     row = command["row"]
     match command["do"]:
         case "prepare":
-            running[row] = ROWS[row]()
+            running[row] = ROWS[row](**command.get("with", {}))
             return next(running[row])
         case "block":
             return running[row].send(command["seconds"])

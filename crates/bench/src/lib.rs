@@ -21,7 +21,9 @@ use clap::{Args, Subcommand};
 use salus_console::{Format, Outcome, output};
 use salus_daemon::config::Problem;
 
-use benches::{accelerator, callbacks, overhead, packing, paging, policies, switch};
+use benches::{
+    accelerator, callbacks, inference, jct, overhead, packing, paging, policies, sweep, switch,
+};
 use contenders::helper_processes;
 use contenders::setup::Setup;
 use rows::run;
@@ -85,6 +87,15 @@ enum What {
     /// Measure what it costs the device to change jobs
     Switch(switch::Arguments),
 
+    /// Let a queue of training jobs of very different lengths complete, against one at a time
+    Jct(jct::Arguments),
+
+    /// Run many short trials of one program, against one after another
+    Sweep(sweep::Arguments),
+
+    /// Let 42 models answer requests on one device
+    Inference(inference::Arguments),
+
     /// Measure what copies to and from a device with memory of its own cost, on the stand-in for CUDA
     Accelerator(accelerator::Arguments),
 
@@ -101,6 +112,9 @@ pub fn bench(arguments: &Arguments) -> Outcome {
         What::Packing(arguments) => packing::packing(arguments),
         What::Policies(arguments) => policies::policies(arguments),
         What::Switch(arguments) => switch::switch(arguments),
+        What::Jct(arguments) => jct::jct(arguments),
+        What::Sweep(arguments) => sweep::sweep(arguments),
+        What::Inference(arguments) => inference::inference(arguments),
         What::Accelerator(arguments) => accelerator::accelerator(arguments),
         What::Peer(arguments) => helper_processes::peer(arguments),
     }

@@ -4,9 +4,12 @@ pub(crate) mod overhead;
 
 pub(crate) mod accelerator;
 pub(crate) mod callbacks;
+pub(crate) mod inference;
+pub(crate) mod jct;
 pub(crate) mod packing;
 pub(crate) mod paging;
 pub(crate) mod policies;
+pub(crate) mod sweep;
 pub(crate) mod switch;
 
 mod burst;

@@ -5,6 +5,7 @@
 
 pub(crate) mod helper_processes;
 pub(crate) mod jobs;
+pub(crate) mod queue;
 pub(crate) mod service;
 pub(crate) mod sessions;
 pub(crate) mod setup;

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 /// What runs in every side, `worker.py` being the program. It is inside the binary, so that an
 /// installed `salus` has it.
-pub(crate) const WORKER: [(&str, &str); 6] = [
+pub(crate) const WORKER: [(&str, &str); 9] = [
     ("worker.py", include_str!("../../../../bench/worker.py")),
     ("rows.py", include_str!("../../../../bench/rows.py")),
     ("loops.py", include_str!("../../../../bench/loops.py")),
@@ -27,6 +27,12 @@ pub(crate) const WORKER: [(&str, &str); 6] = [
     ),
     ("arrays.py", include_str!("../../../../bench/arrays.py")),
     ("models.py", include_str!("../../../../bench/models.py")),
+    ("fleet.py", include_str!("../../../../bench/fleet.py")),
+    ("train.py", include_str!("../../../../bench/train.py")),
+    (
+        "workloads.py",
+        include_str!("../../../../bench/workloads.py"),
+    ),
 ];
 /// The same for all services of the bench, so that the user's own is not read.
 const SERVICE_CONFIG: &str = "schema_version = 1\n";
@@ -124,7 +130,7 @@ impl Setup {
         )
     }
 
-    fn variables(&self, route: &Route) -> Vec<(&'static str, OsString)> {
+    pub(crate) fn variables(&self, route: &Route) -> Vec<(&'static str, OsString)> {
         let named = |name: &str, path: &Path| {
             let mut text = OsString::from(name);
             text.push(":");

@@ -180,6 +180,11 @@ pub(crate) fn median(samples: impl Iterator<Item = f64>) -> f64 {
     quantile(&sorted(samples), 0.5)
 }
 
+/// The value below which the share `q` of the samples is.
+pub(crate) fn quantile_of(samples: &[f64], q: f64) -> f64 {
+    quantile(&sorted(samples.iter().copied()), q)
+}
+
 fn sorted(samples: impl Iterator<Item = f64>) -> Vec<f64> {
     let mut sorted: Vec<f64> = samples.collect();
     sorted.sort_by(f64::total_cmp);

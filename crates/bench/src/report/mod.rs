@@ -1,6 +1,8 @@
 //! What the run found: a table for people, and all numbers for programs.
 
+pub(crate) mod experiment;
 pub(crate) mod progress;
+pub(crate) mod text;
 
 use salus_daemon::config::Problem;
 use serde_json::{Map, Value, json};
