@@ -72,13 +72,8 @@ impl Accelerator {
     }
 
     /// Everything fails from now on.
-    pub(super) fn stick(&self, program: &str) -> Error {
-        let failure = error(
-            INTERNAL,
-            format!(
-                "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access in `{program}`, as scripted"
-            ),
-        );
+    pub(super) fn stick(&self, message: String) -> Error {
+        let failure = error(INTERNAL, message);
         lock(&self.state).sticks = Some(failure.clone());
         failure
     }

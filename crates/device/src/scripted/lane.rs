@@ -211,7 +211,10 @@ impl Run {
         let enqueued = self.fails.clone().map_or(Ok(()), Err);
         let inputs = well.and(enqueued).and(inputs);
         let result = inputs.and_then(|()| match self.script.fail {
-            Fail::Sticky => Err(self.accelerator.stick(&self.script.name)),
+            Fail::Sticky => Err(self.accelerator.stick(format!(
+                "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access in `{}`, as scripted",
+                self.script.name
+            ))),
             Fail::Async => Err(error(
                 INTERNAL,
                 format!("`{}` failed while it ran, as scripted", self.script.name),

@@ -58,6 +58,8 @@ pub struct ScriptedDevice {
     used: Arc<AtomicU64>,
     /// The largest value of `used` so far.
     peak: AtomicU64,
+    /// How often there was no memory.
+    refusals: AtomicU64,
     /// Bytes of arrays in host memory, where the device has its own.
     host_used: Arc<AtomicU64>,
     registered: Arc<Mutex<Registered>>,
@@ -104,6 +106,7 @@ impl ScriptedDevice {
             lanes: (0..lanes).map(|_| Lane::open(config.clock)).collect(),
             used: Arc::default(),
             peak: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
             host_used: Arc::default(),
             registered: Arc::default(),
             accelerator: Arc::default(),
@@ -138,6 +141,11 @@ impl ScriptedDevice {
         self.accelerator.break_up(pieces);
     }
 
+    /// On an accelerator: everything fails from now on, through no fault of a program.
+    pub fn stick(&self, message: &str) {
+        self.accelerator.stick(message.to_owned());
+    }
+
     /// Launches that the lanes were ever given.
     pub fn launches(&self) -> u64 {
         self.lanes.iter().map(Lane::pushed).sum()
@@ -146,6 +154,11 @@ impl ScriptedDevice {
     /// Bytes that arrays and running programs hold.
     pub fn used_bytes(&self) -> u64 {
         self.used.load(Ordering::SeqCst)
+    }
+
+    /// How often there was no memory for an array or a launch.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::SeqCst)
     }
 
     /// Bytes of arrays in host memory that are no memory of the device.
@@ -166,8 +179,11 @@ impl ScriptedDevice {
     }
 
     fn charge(&self, bytes: u64) -> Result<Charge, Error> {
-        self.accelerator.check_piece(bytes, self.used_bytes())?;
-        let charge = Charge::take(&self.used, bytes, self.description.capacity_bytes)?;
+        let piece = self.accelerator.check_piece(bytes, self.used_bytes());
+        let take = |()| Charge::take(&self.used, bytes, self.description.capacity_bytes);
+        let charge = piece.and_then(take).inspect_err(|_| {
+            self.refusals.fetch_add(1, Ordering::SeqCst);
+        })?;
         self.peak.fetch_max(self.used_bytes(), Ordering::SeqCst);
         Ok(charge)
     }

@@ -73,6 +73,33 @@ fn an_error_that_sticks_is_noticed_and_a_program_is_suspected() {
 }
 
 #[test]
+fn a_transfer_notices_as_well_and_no_program_is_suspected_of_what_hardware_does() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut job = fixture.job("train.py");
+    job.upload(1, [1.0; 4]);
+    job.fetch(1, 1).expect("it works");
+    fixture
+        .host
+        .device
+        .stick("CUDA_ERROR_LAUNCH_FAILED: of whatever reason");
+    job.upload(2, [2.0; 4]);
+    let found = fixture.broken.recv_timeout(DEADLINE).expect("probed");
+    assert_eq!((found.session, found.program), (1, None));
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut job = fixture.job("train.py");
+    job.compile(1, KEEPING).expect("compiles");
+    job.upload(1, [1.0; 4]);
+    job.fetch(1, 1).expect("it works");
+    fixture
+        .host
+        .device
+        .stick("Uncorrectable ECC error encountered");
+    job.execute(1, 1, &[1], 10);
+    let found = fixture.broken.recv_timeout(DEADLINE).expect("probed");
+    assert_eq!((found.session, found.program), (1, None));
+}
+
+#[test]
 fn failures_of_two_sessions_on_a_device_that_works_end_nothing() {
     let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
     for name in ["one.py", "two.py"] {
@@ -191,6 +218,73 @@ fn a_launch_that_has_given_nothing_away_runs_again_before_its_job_hears_of_it() 
 }
 
 #[test]
+fn a_launch_is_tried_until_all_others_are_paged_out() {
+    // Two others must leave, and the ledger has more room than the device.
+    let room = Room {
+        device_bytes: 128 << 20,
+        host_bytes: 256 << 20,
+        user_max: None,
+    };
+    let mut fixture = Fixture::accelerator(64 << 20, Clock::Real, room);
+    let mut jobs = ["one.py", "two.py", "three.py"].map(|name| fixture.job(name));
+    let hold = "name: hold; params: f32[4]; outputs: f32[5000000]";
+    for job in &mut jobs {
+        job.compile(1, hold).expect("compiles");
+        job.upload(1, [1.0; 4]);
+        job.execute(1, 1, &[1], 10);
+        job.ended(1).expect("it fits");
+    }
+    let [one, ..] = &mut jobs;
+    let hides = "name: hides; params: f32[5000000]; outputs: f32[4]; hidden: 40000000";
+    one.compile(2, hides).expect("compiles");
+    one.execute(2, 2, &[10], 20);
+    one.ended(2).expect("it ran in the end");
+    assert!(paged(&fixture) >= 40_000_000);
+}
+
+#[test]
+fn a_launch_that_others_depend_on_already_does_not_run_again() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Manual, TWICE);
+    let mut jobs = [fixture.job("one.py"), fixture.job("two.py")];
+    for (n, job) in (1..).zip(&mut jobs) {
+        job.compile(1, HOLD).expect("compiles");
+        job.upload(1, [1.0; 4]);
+        job.execute(1, 1, &[1], 10);
+        fixture.run_until(n);
+    }
+    let [one, _two] = &mut jobs;
+    let in_place = "name: in place; params: f32[100000]; outputs: f32[100000] alias 0; ms: 1";
+    let programs = [
+        (
+            2,
+            "name: one; params: f32[100000]; outputs: f32[4]; hidden: 400000; ms: 1",
+        ),
+        (3, "name: uses; params: f32[4]; outputs: f32[4]; ms: 1"),
+        // One that was short of memory is waited for.
+        (
+            4,
+            "name: two; params: f32[100000]; outputs: f32[4]; hidden: 400000; ms: 1",
+        ),
+        (5, in_place),
+    ];
+    for (id, program) in programs {
+        one.compile(id, program).expect("compiles");
+    }
+    // What it makes is used, then what it reads is given away, before it has failed.
+    for (operation, argument) in [(2, 20), (4, 10)] {
+        let before = fixture.host.device.launch_calls().returned;
+        one.execute(operation, operation, &[10], 20);
+        one.execute(operation + 1, operation + 1, &[argument], 30 + operation);
+        fixture.until(|| fixture.host.device.launch_calls().returned == before + 2);
+        fixture.host.device.advance(Duration::from_millis(2));
+        let error = one.ended(operation).expect_err("there was no room for it");
+        assert_eq!(error.code, ErrorCode::ResourceExhausted, "{error}");
+    }
+    assert_eq!(fixture.host.device.launch_calls().returned, 6);
+    one.ended(5).expect("it did not need the other");
+}
+
+#[test]
 fn a_program_that_lost_its_arguments_once_is_not_given_them_the_next_time() {
     let expected = expected(HIDES_IN_PLACE, true);
     let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
@@ -257,6 +351,28 @@ fn memory_in_pieces_is_made_whole_by_paging_others_out() {
 }
 
 #[test]
+fn memory_in_pieces_is_asked_for_until_it_is_whole() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let mut jobs = ["one.py", "two.py", "three.py", "four.py"].map(|name| fixture.job(name));
+    for job in &mut jobs {
+        let hold = "name: hold; params: f32[4]; outputs: f32[50000]";
+        job.compile(1, hold).expect("compiles");
+        job.upload(1, [1.0; 4]);
+        job.execute(1, 1, &[1], 10);
+        job.ended(1).expect("it fits");
+    }
+    let [one, ..] = &mut jobs;
+    let small = "name: small; params: f32[50000]; outputs: f32[50000] alias 0; scratch: 100000";
+    one.compile(2, small).expect("compiles");
+    // All others must leave, and each time one does.
+    let (largest, used) = (90_000, 350_000);
+    fixture.host.device.break_up(Pieces { largest, used });
+    one.execute(2, 2, &[10], 20);
+    one.ended(2).expect("it was asked for often enough");
+    assert!(paged(&fixture) >= 600_000);
+}
+
+#[test]
 fn an_array_that_there_is_no_room_for_stays_in_its_page() {
     let expected = expected(SUM, false);
     let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
@@ -315,18 +431,43 @@ fn uploads_ask_for_room_that_the_device_has_not() {
 #[test]
 fn memory_that_a_session_divides_itself_is_made_whole() {
     let expected = expected(TRAIN, true);
-    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    // The ledger has just enough for it: more, for which all would be paged out, cannot be asked for.
+    let room = Room {
+        device_bytes: 800_000,
+        ..TWICE
+    };
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, room);
     let mut job = fixture.job("train.py");
     hold(&mut job);
     job.compile(2, TRAIN).expect("compiles");
+    let arrays = vec![ArrayId(1)];
+    job.send(DropArrays { arrays });
     // There is room beside its only array, but not in one piece before that has moved.
     let (largest, used) = (300_000, 100_000);
     fixture.host.device.break_up(Pieces { largest, used });
     job.execute(2, 2, &[10], 20);
     job.ended(2).expect("its array was moved");
     assert_eq!(fetch_result(&mut job, true), expected);
-    job.fetch(1, 1).expect("what it did not need is there, too");
-    assert_eq!(fixture.resident() + paged(&fixture), 16 + 400_000 + 16);
+    assert_eq!(fixture.resident() + paged(&fixture), 400_000 + 16);
+}
+
+#[test]
+fn an_upload_that_a_launch_call_leaves_no_room_for_waits_for_the_call() {
+    let mut fixture = Fixture::accelerator(MEMORY, Clock::Real, TWICE);
+    let (mut one, mut two) = (fixture.job("one.py"), fixture.job("two.py"));
+    // With its argument and its output, all that there is.
+    let fills = "name: fills; params: f32[4]; outputs: f32[4]; scratch: 1048544";
+    one.compile(1, fills).expect("compiles");
+    one.upload(1, [1.0; 4]);
+    fixture.host.device.hold_calls(true);
+    one.execute(1, 1, &[1], 10);
+    fixture.until(|| fixture.host.device.launch_calls().now == 1);
+    two.upload(2, [2.0; 4]);
+    fixture.until(|| fixture.host.device.refusals() == 1);
+    fixture.host.device.hold_calls(false);
+    one.ended(1).expect("it ran");
+    two.fetch(1, 2).expect("there is room after the call");
+    assert_eq!(paged(&fixture), 0, "nobody had to leave for it");
 }
 
 #[test]

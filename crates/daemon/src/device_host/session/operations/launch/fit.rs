@@ -213,9 +213,11 @@ impl<D: Device> Launch<D> {
         }
         self.asks += 1;
         let (free, room) = thread.free_and_room();
-        // What is free in the ledger alone is not enough; pieces that are given back need not be
-        // neighbours, so more is asked for each time.
-        let more = free + short_bytes.saturating_mul(u64::from(self.asks));
+        // What is free in the ledger alone is not enough, with what it asked for before, which is its own
+        // until it goes back; pieces that are given back need not be neighbours, so more is asked for each
+        // time.
+        let had = free.saturating_add(self.extra_bytes);
+        let more = had.saturating_add(short_bytes.saturating_mul(u64::from(self.asks)));
         let most = room.saturating_sub(program.scratch_bytes() + self.arrays_bytes);
         let more = more.min(most);
         if more <= self.extra_bytes {

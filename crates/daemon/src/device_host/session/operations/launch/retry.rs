@@ -36,9 +36,11 @@ impl<D: Device> Launch<D> {
         // What was free was not enough, and the arrays must still fit beside the scratch.
         let limit = room.saturating_sub(scratch + self.arrays_bytes);
         let step = (scratch / 8).max(MORE_SCRATCH_BYTES);
+        // What it asked for before is its own until it goes back.
+        let had = free.saturating_add(self.extra_bytes);
         let more = match self.tries {
-            0 => free + step,
-            1 => free + room / SECOND_PART,
+            0 => had.saturating_add(step),
+            1 => had.saturating_add(room / SECOND_PART),
             _ => limit,
         };
         let more = more.min(limit);
