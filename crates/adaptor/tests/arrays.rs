@@ -372,6 +372,18 @@ fn there_are_no_pointers_into_a_device_elsewhere() {
     assert!(!on_cpu.is_on_cpu);
     let (code, _) = refer(a as usize).expect_err("not here");
     assert_eq!(code, PJRT_Error_Code_UNIMPLEMENTED);
+    // Nor is memory of this process taken for the device's.
+    let memory = [0u64; 8];
+    let dims = [4i64];
+    let mut view = args::<PJRT_Client_CreateViewOfDeviceBuffer_Args>();
+    view.client = client;
+    view.device_buffer_ptr = memory.as_ptr().cast_mut().cast();
+    view.dims = dims.as_ptr();
+    view.num_dims = dims.len();
+    view.element_type = PJRT_Buffer_Type_F32;
+    let refused = call(api().PJRT_Client_CreateViewOfDeviceBuffer, &mut view);
+    let (code, _) = refused.expect_err("it would be a copy");
+    assert_eq!(code, PJRT_Error_Code_UNIMPLEMENTED);
     destroy(a);
     destroy_client(client);
 }

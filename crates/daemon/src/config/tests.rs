@@ -2,6 +2,9 @@
 
 use std::path::Path;
 
+use salus_device::{Clock, Device as _, ScriptedConfig, ScriptedDevice};
+use salus_engine::Room;
+
 use super::*;
 
 fn places() -> Places {
@@ -234,6 +237,41 @@ fn uploads_are_copied_where_others_than_the_owner_may_come_in() {
     assert!(!settings("allow_users = []").copies_uploads());
     assert!(settings("allow_users = \"all\"").copies_uploads());
     assert!(settings("allow_users = [1001]").copies_uploads());
+}
+
+#[test]
+fn pages_beside_a_device_with_memory_of_its_own_have_half_of_the_machine() {
+    let settings = parse("schema_version = 1\n").expect("it is right").host;
+    let of = |on_host, devices| {
+        let device = ScriptedDevice::open(&ScriptedConfig {
+            lanes: 1,
+            capacity_bytes: 1 << 50,
+            clock: Clock::Manual,
+            on_host,
+        });
+        let settings = settings.for_device(Some(0), devices);
+        settings.room(device.description()).host_bytes
+    };
+    // An eighth is left beside a device that has all of the machine. What is free changes meanwhile.
+    assert!(of(false, 1) > 2 * of(true, 1));
+    assert!(of(false, 1) > 2 * of(false, 4), "devices share it");
+}
+
+#[test]
+fn devices_share_what_may_be_pinned() {
+    let pinned = |text: &str, devices| {
+        let config = parse(&format!("schema_version = 1\n[device]\n{text}\n"));
+        let settings = config.expect("it is right").host;
+        settings.for_device(Some(0), devices).pinned_bytes(&Room {
+            device_bytes: 0,
+            host_bytes: 600,
+            user_max: None,
+        })
+    };
+    assert_eq!(pinned("", 2), 300, "a half of what one has");
+    assert_eq!(pinned("pinned_memory = 400", 1), 400);
+    assert_eq!(pinned("pinned_memory = 400", 2), 200);
+    assert_eq!(pinned("pinned_memory = 0", 2), 0);
 }
 
 #[test]

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use salus_channel::lock;
 use salus_device::{Device, is_host_memory};
-use salus_engine::{Engine, Policy, SessionId};
+use salus_engine::{Engine, Policy, Room, SessionId};
 use salus_wire::{Description, Error, ErrorCode, Failed, Up};
 
 use crate::board;
@@ -91,11 +91,7 @@ impl<D: Device> Host<D> {
         let device = Arc::new(device);
         let room = settings.room(&description);
         let lanes = settings.device.lanes.unwrap_or(1);
-        let engine = Engine::new(settings.scheduling.policy, room, description.lanes, lanes);
-        let engine = match description.on_host {
-            true => engine,
-            false => engine.with_own_memory(),
-        };
+        let engine = engine(settings.scheduling.policy, room, &description, lanes);
         let engine = Arc::new(ClockedEngine::new(engine));
         let tuning = compilers.tuning.as_ref();
         let programs = Programs::start(
@@ -212,6 +208,15 @@ impl<D: Device> Host<D> {
         let host = Arc::clone(self);
         thread("overdue").spawn(move || observe::overdue::watch(&host))?;
         Ok(())
+    }
+}
+
+/// The engine of a device.
+fn engine(policy: Policy, room: Room, device: &Description, lanes: u32) -> Engine {
+    let engine = Engine::new(policy, room, device.lanes, lanes);
+    match device.on_host {
+        true => engine,
+        false => engine.with_own_memory(),
     }
 }
 

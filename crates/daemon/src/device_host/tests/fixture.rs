@@ -146,11 +146,13 @@ impl Fixture {
             ),
             health: Health::default(),
             notices: Mutex::new(crate::log::Quota::of(1000)),
+            engine: Arc::new(ClockedEngine::new(crate::device_host::engine(
+                Policy::Fair,
+                room,
+                salus_device::Device::description(&*device),
+                1,
+            ))),
             device,
-            engine: Arc::new(ClockedEngine::new(match config.on_host {
-                true => Engine::new(Policy::Fair, room, 1, 1),
-                false => Engine::new(Policy::Fair, room, 1, 1).with_own_memory(),
-            })),
             earlier_runs: crate::device_host::programs::earlier_runs::EarlierRuns::open(
                 cache.path(),
             ),

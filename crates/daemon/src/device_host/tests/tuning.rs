@@ -82,6 +82,7 @@ fn a_compiler_that_cannot_open_the_device_is_given_up() {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         compilers.joined(id, ours);
         let dies = Arc::clone(&compilers);
+        let host = Arc::clone(&fixture.host);
         let dying = std::thread::spawn(move || {
             let mut inbox = salus_channel::Inbox::default();
             let mut messages = 0;
@@ -91,6 +92,12 @@ fn a_compiler_that_cannot_open_the_device_is_given_up() {
                     None => assert_ne!(inbox.fill(&theirs, true).expect("frames"), 0),
                 }
             }
+            let runs = host.engine.look(|engine, _| {
+                engine
+                    .running()
+                    .any(|(session, ..)| session == SessionId(0))
+            });
+            assert!(runs, "it is a turn of the service's own");
             dies.ended(id, "exit status 1".into());
         });
         assert!(none(&product));

@@ -106,6 +106,28 @@ mod tests {
     }
 
     #[test]
+    fn what_the_device_says_of_itself_counts_in_whatever_order() {
+        use salus_device::{Clock, Device, ScriptedConfig, ScriptedDevice};
+        let device = ScriptedDevice::open(&ScriptedConfig {
+            lanes: 1,
+            capacity_bytes: 1 << 20,
+            clock: Clock::Manual,
+            on_host: false,
+        });
+        let key = |attributes: &[(&str, &str)]| {
+            let attribute = |(name, text): &(&str, &str)| {
+                ((*name).into(), salus_wire::Value::Text((*text).into()))
+            };
+            let mut description = device.description().clone();
+            description.topology_attributes = attributes.iter().map(attribute).collect();
+            Key::of(&Platform::of(&description), "mlir", b"ab", b"c")
+        };
+        let one = key(&[("target_config", "cuDNN 9.10"), ("x", "y")]);
+        assert_ne!(one, key(&[("target_config", "cuDNN 9.11"), ("x", "y")]));
+        assert_eq!(one, key(&[("x", "y"), ("target_config", "cuDNN 9.10")]));
+    }
+
+    #[test]
     fn where_a_program_was_written_counts_only_if_it_is_not_mlir() {
         let here = include_bytes!("../../../../../formats/corpus/mlir/scale.mlirbc");
         let there = include_bytes!("../../../../../formats/corpus/mlir/scale_moved.mlirbc");
