@@ -1,11 +1,10 @@
 """Host memory beside a device that has its own, on the stand-in for CUDA (`crates/standin`)."""
 
 import re
-import time
 
 import standin
 
-from harness import SCRIPTS, Job, python, run, wait_for
+from harness import DEADLINE_SECONDS, SCRIPTS, Job, python, run, wait_for
 
 HOLDER = SCRIPTS / "memory" / "holder.py"
 OFFLOAD = SCRIPTS / "accelerator" / "offload.py"
@@ -23,20 +22,33 @@ def ledger(daemon) -> dict:
     return daemon.ps()["device"]["ledger"]
 
 
+def until_they_end(daemon, jobs) -> list[dict]:
+    """The ledger, and what is shared, again and again until the jobs have ended."""
+    host = daemon.ps()["service"]["device_host_pid"]
+    seen = []
+
+    def all_ended():
+        seen.append(ledger(daemon) | {"shared_bytes": shared_bytes(host)})
+        return all(job.process.poll() is not None for job in jobs)
+
+    wait_for(all_ended, "the jobs end", DEADLINE_SECONDS)
+    return seen
+
+
+def most(seen: list[dict], what: str) -> int:
+    return max(now[what] for now in seen)
+
+
 def test_pinned_host_arrays_are_charged_to_the_host(make_standin, sandbox):
     """100 MiB of them on a device that shares 64."""
     budget = 240 * MIB
     options = ["--memory", "64MiB", "--host-memory", str(budget)]
     daemon, _ = make_standin(memory="128MiB", options=options)
     job = Job(sandbox, python(OFFLOAD, "--mib", 100), sandbox.salus(daemon.socket))
-    most = 0
-    while job.process.poll() is None:
-        now = ledger(daemon)
-        most = max(most, now["host_bytes"])
-        assert now["host_used_bytes"] <= budget
-        time.sleep(0.02)
+    seen = until_they_end(daemon, [job])
     assert job.result().ok().stdout == "right\n"
-    assert most >= 80 * MIB, "else this shows nothing"
+    assert most(seen, "host_bytes") >= 80 * MIB, "else this shows nothing"
+    assert most(seen, "host_used_bytes") <= budget
     report = daemon.ps()["device"]
     assert report["peak_bytes"] <= 64 * MIB
     wait_for(lambda: ledger(daemon)["host_bytes"] == 0, "all of it is given back")
@@ -63,20 +75,15 @@ def test_host_memory_stays_within_its_budget_while_jobs_page(make_standin, sandb
     config = f"schema_version = 1\n[device]\npinned_memory = {pinned}\n"
     served = ["--memory", "128MiB", "--host-memory", str(budget)]
     daemon, state = make_standin(memory="192MiB", options=served, config=config)
-    host = daemon.ps()["service"]["device_host_pid"]
     env = sandbox.salus(daemon.socket)
     jobs = [Job(sandbox, python(HOLDER, "--seed", n % 3, *options), env) for n in range(6)]
-    paged = used = shared = 0
-    while any(job.process.poll() is None for job in jobs):
-        now = ledger(daemon)
-        paged, used = max(paged, now["paged_bytes"]), max(used, now["host_used_bytes"])
-        shared = max(shared, shared_bytes(host))
-        assert now["pinned_bytes"] <= pinned
-        time.sleep(0.1)  # Asking takes time of the jobs.
+    seen = until_they_end(daemon, jobs)
     for n, job in enumerate(jobs):
         assert job.result().ok().stdout == alone[n % 3], f"job {n}"
-    assert paged > 80 * MIB, "else this shows nothing"
+    assert most(seen, "paged_bytes") > 80 * MIB, "else this shows nothing"
+    used, shared = most(seen, "host_used_bytes"), most(seen, "shared_bytes")
     assert used <= budget, f"{used / MIB} MiB"
+    assert most(seen, "pinned_bytes") <= pinned
     # Jobs read their arrays at the end into segments, of 5 MiB each.
     assert shared <= budget + 80 * MIB, f"{shared / MIB} MiB"
     # What was registered is within its limit, and all of it is unregistered while it is mapped.

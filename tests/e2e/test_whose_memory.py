@@ -56,6 +56,30 @@ def test_where_no_second_client_can_be_opened_programs_are_compiled_without(make
     assert "no_such_option" in daemon.log_text()
 
 
+def test_options_of_the_device_hosts_memory_are_not_its_compilers(make_standin, sandbox):
+    config = "schema_version = 1\n[device.options]\nmemory_fraction = 0.8\npreallocate = true\n"
+    daemon, state = make_standin(memory="1GiB", config=config)
+    assert made(sandbox, daemon, 512) == "512 512.0"
+    host = daemon.ps()["service"]["device_host_pid"]
+    pools = {place[standin.PID] == host: place[standin.POOL] for place in state.places()}
+    assert pools[True] > 800 * MIB
+    assert 0 < pools[False] <= 52 * MIB
+
+
+def test_where_nothing_can_be_compiled_without_a_client_compilers_have_little(
+    make_standin, sandbox
+):
+    config = "schema_version = 1\n[compilers]\ntune = false\ncount = 1\n"
+    daemon, state = make_standin(memory="1GiB", topology=0, config=config)
+    assert made(sandbox, daemon, 768) == "768 768.0"
+    assert "compilers open the device themselves" in daemon.log_text()
+    assert state.word(standin.COMPILED) > 1
+    assert state.word(standin.COMPILED_WITHOUT_CLIENT) == 0
+    host = daemon.ps()["service"]["device_host_pid"]
+    pools = [place[standin.POOL] for place in state.places() if place[standin.PID] != host]
+    assert sum(pools) <= 102 * MIB, pools
+
+
 def test_what_is_asked_for_is_what_is_taken(make_standin, sandbox):
     daemon, state = make_standin(memory="1GiB", options=["--memory", "256MiB"])
     host = daemon.ps()["service"]["device_host_pid"]
