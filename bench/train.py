@@ -18,11 +18,11 @@ def main():
     parser.add_argument("--read-every", type=int, default=10, help="steps between losses")
     arguments = parser.parse_args()
 
-    from workloads import Training
-
     import flax.linen  # noqa: F401
     import jax
     import optax  # noqa: F401
+
+    from workloads import Training
 
     jax.devices()
     imported = time.monotonic()

@@ -120,7 +120,7 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     let pace = Pace { alone, low, rising };
     output::say("inference: preparing the models alone");
     let mut single = Side::start(setup, "alone", &Route::Direct)?;
-    let said = prepare(&mut single, &KINDS.map(String::from))?;
+    let said = prepare(&mut single, &KINDS.map(String::from), PROCESSES)?;
     let footprints: Vec<Footprint> = said["models"]
         .as_array()
         .into_iter()
@@ -139,9 +139,9 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     ));
     let memory = budget.to_string();
     let mut jobs = Jobs::start(setup, &["--policy", "fair", "--memory", &memory])?;
-    for models in processes() {
+    for (seed, models) in processes().iter().enumerate() {
         let job = jobs.add(setup, &[])?;
-        prepare(job, &models)?;
+        prepare(job, models, seed)?;
     }
     let mut found = Vec::new();
     for round in 1..=rounds {
@@ -162,8 +162,10 @@ fn processes() -> Vec<Vec<String>> {
         .collect()
 }
 
-fn prepare(side: &mut Side, models: &[String]) -> Result<Value, Problem> {
-    let command = json!({ "do": "prepare", "row": ROW, "with": { "models": models } });
+/// With equal seeds, requests would come to several processes at the same moments.
+fn prepare(side: &mut Side, models: &[String], seed: usize) -> Result<Value, Problem> {
+    let with = json!({ "models": models, "seed": seed });
+    let command = json!({ "do": "prepare", "row": ROW, "with": with });
     side.ask(&command, PREPARE_TIME)
 }
 
