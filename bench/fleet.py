@@ -26,7 +26,7 @@ class Served:
         self.input = workload.batches[0][0]
         predict = jax.jit(lambda params, x: jax.tree.leaves(model.apply(params, x))[0])
         self.predict = predict.lower(self.params, self.input).compile()
-        # Bytes of its own: an array that was read may stay on the device as long as somebody has it.
+        # A copy: an array that was read may stay on the device as long as somebody has it.
         self.first = jax.device_get(self.answer()).tobytes()
 
     def answer(self):

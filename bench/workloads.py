@@ -1,8 +1,8 @@
 """The workloads of the experiments: fifteen models, and their training at any batch size.
 
 A workload's name is its model and its batch size: `vae_64`. The models are small enough for a CPU,
-and differ as real ones do: in how long a step takes, how much of it uses more than one core, and how
-much of their memory is needed between steps.
+and differ as real ones do: in how long a step takes, how much of it uses more than one core, and
+how much of their memory is needed between steps.
 """
 
 import functools
