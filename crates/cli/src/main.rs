@@ -149,6 +149,8 @@ mod tests {
             "sim f.txt --policy las",
             "sim f.csv --devices 4 --place first-fit --memory 16GiB --host-memory 1TiB --link 12GiB/s",
             "sim f.csv --estimates wrong=0.5 --failures 0.05 --seed 3 --workloads w.csv",
+            "sim study --seeds 3 --jobs 20",
+            "sim scale --jobs 100 --devices 10 --policy srtf",
             "sim generate --jobs 10 --seed 2 --load 0.8 --workloads w.csv",
             "bench overhead --pairs 8 --only step_1ms",
         ] {

@@ -242,6 +242,9 @@ impl Engine {
         let ended = ended.unwrap_or_else(|| panic!("{id} was not started"));
         self.memory.resize_lane(ended.resized);
         let took = ended.took;
+        if ended.aged && calling.is_none() {
+            self.queues.correct_aged(ended.expected, took);
+        }
         self.estimates.ran(ended.program, took);
         self.learn_interference(lane, ended.program, took);
         let session = self.ended(id);

@@ -263,7 +263,8 @@ fn a_day_of_jobs_that_come_and_go_leaves_nothing() {
         let held = format!("{engine:?}");
         for empty in [
             "arrays: {}",
-            "young: {}",
+            "launches: {}",
+            "unlimited: {}",
             "classes: {}",
             "deadlines: {}",
             "cramped: {}",

@@ -6,11 +6,14 @@
 //! written with it. [`Scenario`] is a text (docs/simulation.md) whose jobs act by themselves: they
 //! open sessions, ask for memory and turns and run what the engine starts, as real ones do through
 //! the device host; only nothing is computed and nobody waits. [`Run`] is one run of it, from which
-//! comes a picture of what ran when, and the numbers.
+//! comes a picture of what ran when, and the numbers. [`Trace`] is many jobs with their times of
+//! submission, which run on one device or several ([`Setup`]) beside what would be ideal ([`Ideal`]);
+//! [`Study`] and [`Scale`] are experiments with generated ones.
 //!
-//! Promise: equal scenarios give equal reports, to the byte; a scenario that cannot be read is an
+//! Promise: equal scenarios and traces give equal reports, to the byte; one that cannot be read is an
 //! error that names the place.
-//! Cost: O(jobs) for each event, of which an iteration takes about four.
+//! Cost: O(log jobs) for each event, of which an iteration takes about four; O(jobs) where a picture is
+//! drawn.
 //! Not here: the order of things, which is the engine's; real time, real devices, files.
 
 mod invariants;
@@ -21,6 +24,7 @@ mod scenario;
 mod trace;
 
 mod cluster;
+mod experiments;
 mod ideal;
 
 mod agenda;
@@ -32,6 +36,10 @@ mod run;
 
 pub use agenda::Agenda;
 pub use cluster::{Estimates, Placement, Setup, Summary, TraceJobReport, TraceReport};
+pub use experiments::scale::{Clocks, Scale, ScaleStep};
+pub use experiments::study::{
+    IdealTimes, STUDIED, Spread, StudiedPolicy, StudiedTrace, Study, StudyReport, Target,
+};
 pub use history::Ran;
 pub use ideal::{Ideal, IdealJob};
 pub use output::render::{compared, shown};

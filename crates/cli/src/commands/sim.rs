@@ -3,7 +3,10 @@
 //! A file is a scenario, of which a picture is drawn, or a trace of jobs; its first line tells.
 //! Not here: scenarios, traces and runs (`salus-sim`), and any service.
 
+mod progress;
+mod scale;
 mod scenario;
+mod study;
 mod trace;
 
 use std::fs::File;
@@ -44,6 +47,10 @@ pub(crate) struct Arguments {
 enum Command {
     /// Write a trace of jobs like the original's
     Generate(trace::GenerateArguments),
+    /// Compare policies with their ideals on many generated traces
+    Study(study::StudyArguments),
+    /// Measure what a simulation costs with more and more jobs
+    Scale(scale::ScaleArguments),
 }
 
 /// A scenario is a page, and a million jobs of a trace are less.
@@ -52,6 +59,8 @@ const FILE_BYTES: u64 = 64 << 20;
 pub(crate) fn sim(arguments: &Arguments) -> Outcome {
     match (&arguments.command, &arguments.file) {
         (Some(Command::Generate(arguments)), _) => trace::generate(arguments),
+        (Some(Command::Study(arguments)), _) => study::study(arguments),
+        (Some(Command::Scale(arguments)), _) => scale::scale(arguments),
         (None, Some(file)) => run(arguments, file),
         (None, None) => Err(Problem::new("expected a scenario or a trace")),
     }
@@ -106,6 +115,11 @@ fn located(file: &str, problem: &salus_sim::Problem) -> Problem {
         Some(hint) => at.hint(hint.clone()),
         None => at,
     }
+}
+
+/// As many as there are cores for us.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 fn ms(time: Duration) -> f64 {

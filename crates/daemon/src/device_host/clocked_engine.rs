@@ -32,8 +32,8 @@ pub(crate) struct ClockedEngine<D: Device> {
 pub(crate) const OWN: SessionId = SessionId(0);
 /// What such a turn is in traces.
 const OWN_NAME: &str = "measuring on the device";
-/// Every request is served after the aging limit. One that is not, waits for a session that has the
-/// device for itself and may wait for us.
+/// Every request that calls back is served after the aging limit. One that is not, waits for a session
+/// that has the device for itself and may wait for us.
 const OWN_WAIT: Duration = Duration::from_nanos(2 * salus_engine::AGING_LIMIT.0);
 
 struct Locked<D: Device> {

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::queues::Order;
 use crate::event::{Calling, Demand, Program, SessionId};
-use crate::policies::CLASSES;
+use crate::policies::{CLASSES, Rank};
 use crate::time::{Duration, Time};
 
 /// How many iterations a lane is handed at once: one runs, one follows it without a gap. A third would
@@ -110,6 +110,8 @@ pub(crate) struct Ended {
     pub(crate) program: Program,
     pub(crate) took: Duration,
     pub(crate) expected: Duration,
+    /// Whether its request had aged.
+    pub(crate) aged: bool,
     /// Whether the iteration before it in the lane was another session's.
     pub(crate) switched: bool,
     /// The lane's size before and after.
@@ -325,6 +327,7 @@ impl LaneState {
             program: iteration.program,
             took: iteration.used + (now - began),
             expected: iteration.expected,
+            aged: iteration.order.rank == Rank::AGED,
             switched,
             resized,
         })

@@ -198,7 +198,8 @@ impl Queues {
                 self.ages.remove(number);
             }
             if let Some((number, request)) = after.zip(request) {
-                self.ages.insert(number, session, request.ready_at);
+                let (ready_at, demand) = (request.ready_at, &request.demand);
+                self.ages.insert(number, session, ready_at, demand);
             }
         }
     }
@@ -219,6 +220,16 @@ impl Queues {
     /// When the next request will have waited for long enough.
     pub(crate) fn next_aging_at(&self) -> Option<Time> {
         self.ages.next()
+    }
+
+    /// A launch has aged that is expected to take this long.
+    pub(crate) fn charge_aged(&mut self, now: Time, expected: Duration) {
+        self.ages.charge(now, expected);
+    }
+
+    /// An aged launch took another time than was expected.
+    pub(crate) fn correct_aged(&mut self, expected: Duration, took: Duration) {
+        self.ages.correct(expected, took);
     }
 
     /// A session counts as another than before, or no longer.

@@ -60,8 +60,16 @@ impl Engine {
     /// Requests that have waited for long enough go before all others.
     fn promote_aged(&mut self) {
         while let Some(id) = self.queues.next_aged(self.now) {
+            let mut launches = None;
             if let Some(request) = &mut self.touch(id).request {
                 request.aged = true;
+                if let Kind::Launch { program, .. } = request.demand.kind {
+                    launches = Some(program);
+                }
+            }
+            if let Some(program) = launches {
+                let expected = self.estimates.median(program).unwrap_or(Duration(0));
+                self.queues.charge_aged(self.now, expected);
             }
             self.settle();
         }
