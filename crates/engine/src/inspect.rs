@@ -64,6 +64,12 @@ impl Engine {
         used.map(|(index, l)| (Lane(index as u32), l.size_bytes(), l.in_flight()))
     }
 
+    /// How many lanes the device has, and how many of them are open unless the policy opens all.
+    pub fn lane_counts(&self) -> (u32, u32) {
+        let (lanes, width) = (self.queues.lanes().len(), self.queues.width());
+        (lanes as u32, width as u32)
+    }
+
     /// Iterations that the device runs now, and since when.
     pub fn running(&self) -> impl Iterator<Item = (SessionId, Program, Time)> {
         let all = self.queues.lanes().iter().flat_map(LaneState::running);

@@ -15,6 +15,7 @@ use crate::output::timeline::Timeline;
 use crate::random::Random;
 use crate::scenario::{Job, Requests};
 use crate::simulation::{Needs, launch, upload};
+use crate::trace::Step;
 
 #[derive(Debug)]
 pub(crate) struct Actor {
@@ -118,8 +119,13 @@ impl Actor {
     /// When the job's host will launch its next iteration, if it prepares one from now on.
     pub(crate) fn prepare(&mut self, now: Time) -> Option<Time> {
         let may = self.uploaded && !self.leaves && !self.prepares;
+        if !may || self.launched == self.job.iterations {
+            return None;
+        }
+        let step = self.step(self.launched);
+        let behind = step.and_then(|step| step.behind);
         let in_pipe = self.launched - self.ended;
-        if !may || self.launched == self.job.iterations || in_pipe >= self.job.ahead {
+        if in_pipe >= self.job.ahead || behind.is_some_and(|most| in_pipe > most) {
             return None;
         }
         self.prepares = true;
@@ -127,11 +133,17 @@ impl Actor {
             Requests::Always => now,
             _ => self.next_request.max(now),
         };
-        let wait = match &self.job.steps {
-            Some(steps) => steps[self.launched as usize].host,
+        let wait = match step {
+            Some(step) => step.host,
             None => self.wait.within(self.job.wait),
         };
         Some(wanted + wait)
+    }
+
+    /// One of its iterations, if it has recorded ones.
+    fn step(&self, index: u64) -> Option<Step> {
+        let steps = self.job.steps.as_ref()?;
+        steps.get(index as usize).copied()
     }
 
     pub(crate) fn launch(&mut self, now: Time) {
@@ -160,6 +172,8 @@ impl Actor {
         let demand = if !self.uploaded {
             upload(self.job.memory_bytes)
         } else if self.asked < self.launched {
+            let step = self.step(self.asked);
+            let program = step.and_then(|step| step.program).map(Program);
             self.asked += 1;
             // Its outputs take the place of its arguments.
             let needs = Needs {
@@ -169,7 +183,7 @@ impl Actor {
                 host: 0,
                 scratch: self.job.scratch_bytes,
             };
-            launch(self.program, needs)
+            launch(program.unwrap_or(self.program), needs)
         } else {
             return None;
         };
@@ -197,8 +211,8 @@ impl Actor {
     /// What its next iteration takes.
     pub(crate) fn draw(&mut self) -> Duration {
         self.handed_over += 1;
-        match &self.job.steps {
-            Some(steps) => steps[self.handed_over as usize - 1].device,
+        match self.step(self.handed_over - 1) {
+            Some(step) => step.device,
             None => self.each.within(self.job.each),
         }
     }
@@ -235,10 +249,18 @@ impl Actor {
         let deadline = self.settings.deadline.map(Duration::from);
         let is_late = deadline.is_some_and(|deadline| latency > deadline);
         self.late += u64::from(is_late);
-        if self.ended == self.job.iterations && self.job.dies_after.is_none() {
-            self.leaves = true;
-            self.fate = Fate::Finished(now);
-        }
+    }
+
+    /// When it will leave, if it has just run its last iteration.
+    pub(crate) fn leaves_at(&self, now: Time) -> Option<Time> {
+        let is_last = self.ended == self.job.iterations && self.job.dies_after.is_none();
+        (is_last && !self.leaves).then(|| now + self.job.linger)
+    }
+
+    /// It has done what it came for.
+    pub(crate) fn finish(&mut self, now: Time) {
+        self.leaves = true;
+        self.fate = Fate::Finished(now);
     }
 
     /// Whether it fails now.

@@ -20,6 +20,7 @@ mod invariants;
 mod simulation;
 
 mod output;
+pub mod recording;
 mod scenario;
 mod trace;
 
@@ -45,6 +46,7 @@ pub use ideal::{Ideal, IdealJob};
 pub use output::render::{compared, shown};
 pub use output::report::{Fate, JobReport, Latency, Report, Waited};
 pub use output::trace::{show_span, traces_shown};
+pub use recording::Recording;
 pub use run::Run;
 pub use scenario::Scenario;
 pub use scenario::quantity::{show_bytes, show_time};

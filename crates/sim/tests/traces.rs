@@ -150,6 +150,7 @@ fn recorded_iterations_have_their_own_times() {
     let step = |host: u64, device: u64| Step {
         host: Duration(host * 1_000_000),
         device: Duration(device * 1_000_000),
+        ..Step::default()
     };
     let job = TraceJob {
         name: "recorded".into(),

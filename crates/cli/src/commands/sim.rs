@@ -1,9 +1,11 @@
 //! `salus sim`: what would happen to some jobs under a policy, in no time and without a device.
 //!
-//! A file is a scenario, of which a picture is drawn, or a trace of jobs; its first line tells.
+//! A file is a scenario, of which a picture is drawn, a trace of jobs, or a recording of a service; its
+//! first line tells.
 //! Not here: scenarios, traces and runs (`salus-sim`), and any service.
 
 mod progress;
+mod recording;
 mod scale;
 mod scenario;
 mod study;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use salus_daemon::config::Problem;
 use salus_engine::{Duration, Policy};
-use salus_sim::{Trace, Workloads};
+use salus_sim::{Recording, Trace, Workloads};
 
 use crate::arguments::parse_policy;
 use crate::{Format, Outcome, output};
@@ -27,10 +29,10 @@ use crate::{Format, Outcome, output};
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// A scenario or a trace of jobs (docs/simulation.md)
+    /// A scenario, a trace of jobs or a recording (docs/simulation.md)
     #[arg(value_name = "FILE", required = true)]
     file: Option<PathBuf>,
-    /// Run it under this policy [default: the scenario's own; of traces fair]
+    /// Run it under this policy [default: the scenario's or recording's own; of traces fair]
     #[arg(long, value_name = "NAME", value_parser = parse_policy)]
     policy: Option<Policy>,
     /// Run it under every policy, and print a line for each
@@ -39,6 +41,9 @@ pub(crate) struct Arguments {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
+    /// Replay a recording that is cut off, or of which records were lost
+    #[arg(long)]
+    partial: bool,
     #[command(flatten, next_help_heading = "Traces only")]
     trace: trace::Options,
 }
@@ -55,6 +60,8 @@ enum Command {
 
 /// A scenario is a page, and a million jobs of a trace are less.
 const FILE_BYTES: u64 = 64 << 20;
+/// A recording has a line for each iteration: this is five million of them.
+const RECORDING_BYTES: u64 = 1 << 30;
 
 pub(crate) fn sim(arguments: &Arguments) -> Outcome {
     match (&arguments.command, &arguments.file) {
@@ -62,23 +69,37 @@ pub(crate) fn sim(arguments: &Arguments) -> Outcome {
         (Some(Command::Study(arguments)), _) => study::study(arguments),
         (Some(Command::Scale(arguments)), _) => scale::scale(arguments),
         (None, Some(file)) => run(arguments, file),
-        (None, None) => Err(Problem::new("expected a scenario or a trace")),
+        (None, None) => Err(Problem::new("expected a scenario, a trace or a recording")),
     }
 }
 
 fn run(arguments: &Arguments, file: &Path) -> Outcome {
-    let text = read(file, "scenario or trace")?;
+    let text = read(file, "scenario, trace or recording")?;
     let shown = file.display().to_string();
     let policies = (arguments.policy, arguments.compare);
-    let out = if Trace::is_trace(&text) {
-        trace::run(&shown, &text, policies, &arguments.trace, arguments.output)?
+    let is_recording = Recording::is_recording(&text);
+    let is_trace = !is_recording && Trace::is_trace(&text);
+    if let (Some(option), false) = (arguments.trace.given(), is_trace) {
+        let kind = if is_recording {
+            "recording"
+        } else {
+            "scenario"
+        };
+        let what = format!("{shown} is a {kind}, and `{option}` is for traces");
+        let hint = "a trace begins with job_id,model,iterations,submit_time,duration";
+        return Err(Problem::new(what).hint(hint));
+    }
+    if arguments.partial && !is_recording {
+        let what = format!("{shown} is no recording, and `--partial` is for recordings");
+        return Err(Problem::new(what).hint("`salus trace record` writes them"));
+    }
+    let format = arguments.output;
+    let out = if is_recording {
+        recording::run(&shown, &text, policies, arguments.partial, format)?
+    } else if is_trace {
+        trace::run(&shown, &text, policies, &arguments.trace, format)?
     } else {
-        if let Some(option) = arguments.trace.given() {
-            let what = format!("{shown} is a scenario, and `{option}` is for traces");
-            let hint = "a trace begins with job_id,model,iterations,submit_time,duration";
-            return Err(Problem::new(what).hint(hint));
-        }
-        scenario::run(&shown, &text, policies, arguments.output)?
+        scenario::run(&shown, &text, policies, format)?
     };
     output::data(&out);
     Ok(ExitCode::SUCCESS)
@@ -89,10 +110,21 @@ fn read(path: &Path, what: &str) -> Result<String, Problem> {
     let shown = path.display();
     let mut bytes = Vec::new();
     let file = File::open(path);
-    let read = file.and_then(|file| file.take(FILE_BYTES + 1).read_to_end(&mut bytes));
+    let read = file.and_then(|mut file| {
+        file.by_ref().take(FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.starts_with(b"{") {
+            let more = RECORDING_BYTES - FILE_BYTES;
+            file.take(more).read_to_end(&mut bytes)?;
+        }
+        Ok(())
+    });
     read.map_err(|e| Problem::new(format!("the {what} {shown} cannot be read: {e}")))?;
-    if bytes.len() as u64 > FILE_BYTES {
-        let problem = format!("{shown} has more than {FILE_BYTES} bytes: that is no {what}");
+    let most = match bytes.first() {
+        Some(b'{') => RECORDING_BYTES,
+        _ => FILE_BYTES,
+    };
+    if bytes.len() as u64 > most {
+        let problem = format!("{shown} has more than {most} bytes: that is no {what}");
         return Err(Problem::new(problem));
     }
     String::from_utf8(bytes)
@@ -145,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_read_is_named() {
-        let problem = read(Path::new("/nowhere/a.csv"), "scenario or trace");
+        let problem = read(Path::new("/nowhere/a.csv"), "trace");
         let problem = problem.map(drop).expect_err("it is not there");
-        let what = "the scenario or trace /nowhere/a.csv cannot be read: ";
+        let what = "the trace /nowhere/a.csv cannot be read: ";
         assert!(problem.what.starts_with(what), "{}", problem.what);
     }
 }

@@ -2,9 +2,12 @@
 //!
 //! The service remembers the last some ten thousand iterations, so the question may come after the
 //! fact. What it tells is put in order in `timeline.rs`; `perfetto.rs` and `svg.rs` write it down.
+//! `record.rs` follows a service instead, for a replay.
 
 mod devices;
+mod follower;
 mod perfetto;
+mod record;
 mod svg;
 mod timeline;
 
@@ -12,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use salus_daemon::config::Problem;
 use salus_daemon::log::tame;
 use salus_daemon::paths::Places;
@@ -26,7 +29,10 @@ use salus_units::show_ms;
 const DEFAULT_FILE: &str = "salus-trace.json";
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
     #[command(flatten)]
     place: Where,
     /// The file to write, `-` for standard output [default: salus-trace.json]
@@ -40,7 +46,16 @@ pub(crate) struct Arguments {
     svg: Option<PathBuf>,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    /// Write down what happens from now on, for `salus sim` to replay
+    Record(record::Arguments),
+}
+
 pub(crate) fn trace(arguments: &Arguments) -> Outcome {
+    if let Some(Command::Record(arguments)) = &arguments.command {
+        return record::record(arguments);
+    }
     let places = Places::of_this_process();
     let named = arguments.place.socket.as_deref();
     let traces = match ask::find(&places, named)? {

@@ -297,6 +297,11 @@ impl<D: Device> ClockedEngine<D> {
         self.lock().trace.named(program, name);
     }
 
+    /// Notes for the trace that the session's host waits for something.
+    pub(crate) fn note_read(&self, session: SessionId) {
+        self.lock().trace.reads(session);
+    }
+
     /// Notes for the trace that arrays of the session were paged in just now.
     pub(crate) fn note_page_in(&self, session: SessionId, bytes: u64, took_ns: u64) {
         let mut locked = self.lock();

@@ -150,6 +150,11 @@ impl Queues {
         }
     }
 
+    /// The same, where the policy does not open all.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
     pub(crate) fn emptiest_lane(&self) -> Lane {
         let lanes = self.lanes.iter().take(self.open_lanes()).enumerate();
         let emptiest = lanes.min_by_key(|(_, lane)| (lane.members, lane.in_flight()));

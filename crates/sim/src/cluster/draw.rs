@@ -84,6 +84,7 @@ impl Drawn {
             recalled: None,
             program: job.program,
             steps,
+            linger: Duration(0),
             dies_after: drawn.dies_after,
         }
     }

@@ -62,6 +62,8 @@ enum Action {
     Ask(usize),
     /// What moved has arrived.
     Moved(usize),
+    /// The job stayed for a while after its last iteration, and leaves.
+    Leave(usize),
 }
 
 impl Run {
@@ -140,6 +142,11 @@ impl Run {
         while let Some(next) = self.next().filter(|next| *next < end) {
             self.step(next);
         }
+    }
+
+    /// Until all jobs have ended, or nothing happens any more.
+    pub(crate) fn run_out(&mut self) {
+        self.until(END);
     }
 
     /// Until all jobs have ended.
@@ -227,6 +234,11 @@ impl Run {
             }
             self.actors[index].ran(ran.began, now);
             self.tell_of(index, Simulation::ran);
+            match self.actors[index].leaves_at(now) {
+                Some(at) if at == now => self.actors[index].finish(now),
+                Some(at) => self.agenda.plan(at, Action::Leave(index)),
+                None => {}
+            }
             match self.actors[index].dies() {
                 true => self.end(index, Fate::Killed(now)),
                 false => self.go_on(index),
@@ -262,6 +274,13 @@ impl Run {
                 }
             }
             Action::Moved(index) => self.moved(index),
+            Action::Leave(index) => {
+                if !self.actors[index].leaves {
+                    let now = self.now();
+                    self.actors[index].finish(now);
+                    self.go_on(index);
+                }
+            }
         }
     }
 

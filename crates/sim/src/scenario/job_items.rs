@@ -81,6 +81,7 @@ pub(crate) fn job(name: &Token<'_>, line: &mut Line<'_>, program: u64) -> Result
         recalled: draft.recalled,
         program,
         steps: None,
+        linger: Duration(0),
         dies_after: None,
     })
 }

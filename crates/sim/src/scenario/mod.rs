@@ -58,6 +58,8 @@ pub(crate) struct Job {
     pub(crate) program: u64,
     /// What each iteration takes, where that was recorded; `each` and `wait` are not used then.
     pub(crate) steps: Option<Arc<[Step]>>,
+    /// How long it stays after its last iteration.
+    pub(crate) linger: Duration,
     /// It fails at the end of this iteration.
     pub(crate) dies_after: Option<u64>,
 }

@@ -95,8 +95,8 @@ fn job(number: u64, program: u64, workload: &Workload, at: Time, length: Duratio
         iterations: Iterations::Equal {
             count,
             step: Step {
-                host: Duration(0),
                 device: each,
+                ..Step::default()
             },
         },
         ahead: AHEAD,

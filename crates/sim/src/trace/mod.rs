@@ -57,6 +57,11 @@ pub struct Step {
     /// What the job's host works before it launches the iteration.
     pub host: Duration,
     pub device: Duration,
+    /// What it runs, if that is not the program of its job.
+    pub program: Option<u64>,
+    /// Its host begins with it only when at most this many of those before have not ended: it waits for
+    /// a result.
+    pub behind: Option<u64>,
 }
 
 impl Trace {

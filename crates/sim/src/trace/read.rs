@@ -77,8 +77,8 @@ impl Reader<'_> {
         let programs = self.programs.len() as u64;
         let program = *self.programs.entry((place, each)).or_insert(programs);
         let step = Step {
-            host: Duration(0),
             device: each,
+            ..Step::default()
         };
         self.jobs.push(TraceJob {
             name: name.text.to_owned(),

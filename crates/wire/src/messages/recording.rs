@@ -7,6 +7,7 @@
 
 use crate::codec::wire_struct;
 use crate::limits;
+use crate::settings::JobSettings;
 
 wire_struct! {
     /// It travels in a memfd, because it is too large for a frame.
@@ -20,8 +21,16 @@ wire_struct! {
         platform: String = limits::NAME_BYTES,
         kind: String = limits::NAME_BYTES,
         policy: String = limits::NAME_BYTES,
-        /// What the ledger may give away of the device.
+        /// What the ledger may give away of the device, and of the host for what is paged out.
         room_bytes: u64,
+        host_room_bytes: u64,
+        /// How many lanes the device has, and how many of them are open unless the policy opens all.
+        lanes: u32,
+        width: u32,
+        /// How many records were ever made, and how many of them were forgotten: the oldest that is
+        /// known has this number.
+        records_made: u64,
+        records_forgotten: u64,
         sessions: Vec<RecordedSession> = limits::RECORDS,
         /// The names of some programs, by number.
         programs: Vec<(u64, String)> = limits::RECORDS,
@@ -42,6 +51,14 @@ wire_struct! {
         pid: i32,
         opened_ns: u64,
         closed_ns: Option<u64>,
+        /// The latest.
+        settings: JobSettings,
+        /// Device time of earlier sessions like it, if there were any.
+        recalled_ns: Option<u64>,
+        /// The most that its arrays ever took, on the device and paged out.
+        peak_bytes: u64,
+        /// The most that one of its launches took while it ran.
+        scratch_bytes: u64,
     }
 
     RecordedIteration {
@@ -58,6 +75,8 @@ wire_struct! {
         ended_ns: u64,
         /// It still runs; `ended_ns` is now.
         runs: bool,
+        /// Since the launch before, its host has read an array or waited for an operation.
+        reads: bool,
     }
 
     /// A wait that led to no iteration: for an array's room, or it goes on, or was given up.

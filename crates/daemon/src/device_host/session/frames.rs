@@ -93,6 +93,7 @@ impl<D: Device> SessionThread<D> {
                 return Ok(());
             }
             ToService::Await(awaited) => {
+                self.host.engine.note_read(self.shared.id);
                 self.shared.operation_awaited(awaited.operation);
                 return Ok(());
             }

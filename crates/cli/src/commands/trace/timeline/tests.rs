@@ -1,6 +1,6 @@
 //! A recording made by hand, and what becomes of it.
 
-use salus_wire::{RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait};
+use salus_wire::{JobSettings, RecordedRefusal, RecordedSession, RecordedSpan, RecordedWait};
 
 use super::*;
 
@@ -25,6 +25,10 @@ fn session(session: u64, name: &str, opened_ns: u64) -> RecordedSession {
         pid: 10 + session as i32,
         opened_ns,
         closed_ns: (session == 2).then_some(at(90)),
+        settings: JobSettings::default(),
+        recalled_ns: None,
+        peak_bytes: 0,
+        scratch_bytes: 0,
     }
 }
 
@@ -41,6 +45,7 @@ fn iteration(session: u64, lane: u32, times: [u64; 4]) -> RecordedIteration {
         began_ns,
         ended_ns,
         runs: ended_ns == at(100),
+        reads: false,
     }
 }
 
@@ -62,6 +67,11 @@ pub(in crate::commands::trace) fn recording() -> Recording {
         kind: "Host CPU".into(),
         policy: "fair".into(),
         room_bytes: 1 << 20,
+        host_room_bytes: 1 << 20,
+        lanes: 2,
+        width: 1,
+        records_made: 11,
+        records_forgotten: 0,
         sessions: vec![
             session(1, "a \"quoted\" name", 1),
             session(2, "train.py", at(3)),

@@ -119,6 +119,7 @@ impl Lanes {
                 started: now,
                 began: now,
                 memory: Duration(0),
+                reads: false,
                 ..iteration
             };
             let lane = &mut self.lanes[iteration.lane.0 as usize];

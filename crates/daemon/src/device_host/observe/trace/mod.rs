@@ -20,7 +20,8 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 
 use salus_engine::{
-    Calling, Decision, Demand, Duration, Engine, Event, Lane, Program, SessionId, State, Time,
+    Calling, Decision, Demand, Duration, Engine, Event, JobSettings, Lane, Program, SessionId,
+    State, Time,
 };
 
 use crate::device_host::session::Identity;
@@ -47,7 +48,7 @@ pub(crate) struct Recorder {
     memory: Thinned,
 }
 
-/// What identifies a session in a picture.
+/// What identifies a session in a picture, and what a replay must know of it.
 #[derive(Debug, Clone)]
 struct Card {
     session: SessionId,
@@ -57,6 +58,21 @@ struct Card {
     user: String,
     opened: Time,
     closed: Option<Time>,
+    settings: JobSettings,
+    /// Device time of earlier sessions like it.
+    recalled: Option<Duration>,
+    /// The most that its arrays took, as of when it was last looked at.
+    peak_bytes: u64,
+    /// The largest of its launches.
+    scratch_bytes: u64,
+}
+
+impl Card {
+    fn note_peak(&mut self, engine: &Engine) {
+        if let Some(holding) = engine.ledger().holding(self.session) {
+            self.peak_bytes = holding.peak_bytes;
+        }
+    }
 }
 
 /// An open session and what it is in the middle of.
@@ -68,6 +84,8 @@ struct Open {
     paused: Option<Time>,
     /// How many programs of it are being compiled, and since when there are any.
     compiling: (u32, Time),
+    /// Since its last launch, its host has waited for something.
+    reads: bool,
 }
 
 /// What a session waits for: memory or its turn.
@@ -76,6 +94,7 @@ struct PendingRequest {
     /// `None` if no iteration follows.
     program: Option<Program>,
     calling: Option<Calling>,
+    reads: bool,
     /// How long the session had ever waited for memory until then.
     memory_before: Duration,
 }
@@ -107,6 +126,10 @@ impl Recorder {
             user: who.user.clone(),
             opened: now,
             closed: None,
+            settings: JobSettings::default(),
+            recalled: None,
+            peak_bytes: 0,
+            scratch_bytes: 0,
         };
         let open = Open {
             card,
@@ -114,6 +137,7 @@ impl Recorder {
             paging_out: None,
             paused: None,
             compiling: (0, now),
+            reads: false,
         };
         self.open.insert(session, open);
     }
@@ -127,6 +151,13 @@ impl Recorder {
         }
         let name = name.chars().take(NAME_CHARS_MAX).collect();
         self.programs.push_back((program, name));
+    }
+
+    /// The session's host waits for something: the next launch that it makes may depend on that.
+    pub(crate) fn reads(&mut self, session: SessionId) {
+        if let Some(open) = self.open.get_mut(&session) {
+            open.reads = true;
+        }
     }
 
     /// Arrays of the session were paged in.
@@ -157,7 +188,16 @@ impl Recorder {
             Event::CallbackEnded { session, calling } => {
                 self.lanes.callback_ended(now, session, calling);
             }
-            Event::Withdrew { session } => self.gave_up(now, session, engine),
+            Event::Opened {
+                session, settings, ..
+            }
+            | Event::SettingsChanged { session, settings } => {
+                self.update(session, |card| card.settings = settings);
+            }
+            Event::EstimatedFromHistory { session, total } => {
+                self.update(session, |card| card.recalled = Some(total));
+            }
+            Event::Withdrew { session } => self.withdrew(now, session, engine),
             Event::PagedOut { session, bytes, .. } => self.paged_out(now, session, bytes),
             Event::Paused { session } => {
                 if let Some(open) = self.open.get_mut(&session) {
@@ -196,12 +236,28 @@ impl Recorder {
         }
     }
 
+    fn update(&mut self, session: SessionId, change: impl FnOnce(&mut Card)) {
+        if let Some(open) = self.open.get_mut(&session) {
+            change(&mut open.card);
+        }
+    }
+
+    /// A session that ends withdraws first, while the ledger still knows what it held.
+    fn withdrew(&mut self, now: Time, session: SessionId, engine: &Engine) {
+        self.update(session, |card| card.note_peak(engine));
+        self.gave_up(now, session, engine);
+    }
+
     fn ready(&mut self, now: Time, session: SessionId, demand: &Demand, engine: &Engine) {
         if let Some(open) = self.open.get_mut(&session) {
+            let scratch = open.card.scratch_bytes.max(demand.scratch_bytes());
+            open.card.scratch_bytes = scratch;
             open.request = Some(PendingRequest {
                 at: now,
                 program: demand.program(),
                 calling: demand.calling(),
+                // Room for an array is no launch.
+                reads: demand.program().is_some() && std::mem::take(&mut open.reads),
                 memory_before: waited_for_memory(now, session, engine),
             });
         }
@@ -220,6 +276,7 @@ impl Recorder {
             program,
             lane,
             runs: true,
+            reads: request.reads,
             ready: request.at,
             started: now,
             memory: request.waited_for_memory(now, session, engine),

@@ -30,6 +30,11 @@ pub(crate) struct Copied {
     programs: Vec<(u64, String)>,
     policy: Option<Policy>,
     room_bytes: u64,
+    host_room_bytes: u64,
+    /// All of them, and those that are open unless the policy opens all.
+    lanes: (u32, u32),
+    made: u64,
+    forgotten: u64,
     now: Time,
 }
 
@@ -39,6 +44,7 @@ impl Recorder {
         if copied.records.is_empty() {
             copied.is_whole = self.ring.oldest() == 0;
             copied.memory_before = self.ring.memory_before();
+            copied.forgotten = self.ring.oldest();
         }
         copied.next = copied.next.max(self.ring.oldest());
         if copied.next == self.ring.written() {
@@ -64,12 +70,19 @@ impl Recorder {
         let held = self.memory.held();
         copied.records.extend(held.map(Record::Memory));
         copied.cards = self.ended.iter().cloned().collect();
-        let open = self.open.values().map(|open| open.card.clone());
+        let open = self.open.values().map(|open| {
+            let mut card = open.card.clone();
+            card.note_peak(engine);
+            card
+        });
         copied.cards.extend(open);
         let programs = self.programs.iter();
         copied.programs = programs.map(|(p, name)| (p.0, name.clone())).collect();
         copied.policy = Some(engine.policy());
-        copied.room_bytes = engine.ledger().room().device_bytes;
+        let room = engine.ledger().room();
+        (copied.room_bytes, copied.host_room_bytes) = (room.device_bytes, room.host_bytes);
+        copied.lanes = engine.lane_counts();
+        copied.made = self.ring.written();
         copied.now = now;
     }
 }
@@ -180,6 +193,11 @@ impl Copied {
             kind: device.kind.clone(),
             policy: self.policy.map_or("", Policy::name).into(),
             room_bytes: self.room_bytes,
+            host_room_bytes: self.host_room_bytes,
+            lanes: self.lanes.0,
+            width: self.lanes.1,
+            records_made: self.made,
+            records_forgotten: self.forgotten,
             sessions: self.cards.into_iter().map(session).collect(),
             programs: self.programs,
             iterations: Vec::new(),
@@ -230,6 +248,10 @@ fn session(card: Card) -> RecordedSession {
         pid: card.pid,
         opened_ns: card.opened.0,
         closed_ns: card.closed.map(|closed| closed.0),
+        settings: card.settings,
+        recalled_ns: card.recalled.map(|total| total.0),
+        peak_bytes: card.peak_bytes,
+        scratch_bytes: card.scratch_bytes,
     }
 }
 
@@ -262,6 +284,7 @@ fn add(to: &mut Recording, record: Record) {
             began_ns: i.began.0,
             ended_ns: i.ended.0,
             runs: i.runs,
+            reads: i.reads,
         }),
         Record::Waited {
             session,

@@ -56,6 +56,8 @@ pub(crate) struct Iteration {
     pub(crate) lane: Lane,
     /// It has not ended yet.
     pub(crate) runs: bool,
+    /// Since the launch before, its host has waited for something.
+    pub(crate) reads: bool,
     pub(crate) ready: Time,
     pub(crate) started: Time,
     /// How long it waited for memory before it was started.

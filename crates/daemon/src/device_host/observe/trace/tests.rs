@@ -282,6 +282,7 @@ fn the_ring_forgets_the_oldest_and_says_from_when_on_it_is_complete() {
     let ended = |i: &salus_wire::RecordedIteration| i.ended_ns;
     let first = recording.iterations.iter().map(ended).min();
     assert!(recording.iterations.len() < 16);
+    assert_eq!(recording.records_made - recording.records_forgotten, 16);
     assert_eq!(
         times(&recording).last(),
         Some(&[10_000, 10_000, 10_000, 10_050])
@@ -310,6 +311,7 @@ fn the_time_asked_for_is_cut_out() {
     assert_eq!(recording.from_ns, 16_000 * MS);
     assert_eq!(times(&recording)[0], [16_000, 16_000, 16_000, 16_500]);
     assert_eq!(recording.iterations.len(), 5);
+    assert_eq!(recording.records_forgotten, 0);
     assert_eq!(recording.memory[0].at_ns, 16_000 * MS);
     assert_eq!(recording.memory[0].resident_bytes, 16);
 }
@@ -355,6 +357,59 @@ fn waits_for_memory_moves_and_refusals_are_told() {
     let refused = &recording.refusals[0];
     assert_eq!((refused.session, refused.at_ns / MS), (2, left + 1));
     assert_eq!(refused.why, "it needs 101 B, and the device has 100 B");
+}
+
+#[test]
+fn a_session_is_told_with_its_settings_and_its_memory_also_when_it_has_ended() {
+    let mut scene = Scene::new(100, 1 << 20);
+    let session = scene.open(0, 1);
+    let settings = JobSettings {
+        work: std::num::NonZeroU64::new(7).map(salus_engine::Work::Iterations),
+        ..JobSettings::default()
+    };
+    scene.at(1, Event::SettingsChanged { session, settings });
+    let total = Duration(5);
+    scene.at(1, Event::EstimatedFromHistory { session, total });
+    scene.ask(2, session, Kind::Array, 5000);
+    scene.ready(3, session, 300);
+    scene.at(4, ran(session));
+    let open = scene.recording(4, 0);
+    scene.at(5, Event::Withdrew { session });
+    scene.at(
+        6,
+        Event::Released {
+            session,
+            resident_bytes: 5300,
+            paged_bytes: 0,
+            host_bytes: 0,
+        },
+    );
+    scene.at(7, Event::Closed { session });
+    let ended = scene.recording(8, 0);
+    for (recording, closed) in [(open, None), (ended, Some(7 * MS))] {
+        let one = &recording.sessions[0];
+        assert_eq!((one.settings, one.recalled_ns), (settings, Some(5)));
+        assert_eq!((one.peak_bytes, one.scratch_bytes), (5300, 10));
+        assert_eq!(one.closed_ns, closed);
+    }
+}
+
+#[test]
+fn the_launch_after_a_read_says_so() {
+    let mut scene = Scene::new(100, 1 << 20);
+    let job = scene.open(0, 1);
+    for (ms, reads) in [(1, false), (3, true), (5, false)] {
+        if reads {
+            scene.recorder.reads(job);
+            // Room for an array is no launch.
+            scene.ask(ms, job, Kind::Array, 1);
+        }
+        scene.ready(ms, job, 0);
+        scene.at(ms + 1, ran(job));
+    }
+    let recording = scene.recording(7, 0);
+    let reads: Vec<bool> = recording.iterations.iter().map(|i| i.reads).collect();
+    assert_eq!(reads, [false, true, false]);
 }
 
 #[test]

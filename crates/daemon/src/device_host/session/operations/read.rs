@@ -102,6 +102,7 @@ impl Read {
     fn note_begun<D: Device>(&mut self, session: &SharedSession<D>) {
         if !std::mem::replace(&mut self.is_begun, true) {
             session.read_begins();
+            session.host.engine.note_read(session.id);
         }
     }
 
