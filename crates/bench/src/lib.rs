@@ -22,7 +22,8 @@ use salus_console::{Format, Outcome, output};
 use salus_daemon::config::Problem;
 
 use benches::{
-    accelerator, callbacks, inference, jct, overhead, packing, paging, policies, sweep, switch,
+    accelerator, callbacks, inference, jct, overhead, packing, paging, policies, replay, sweep,
+    switch,
 };
 use contenders::helper_processes;
 use contenders::setup::Setup;
@@ -90,6 +91,9 @@ enum What {
     /// Let a queue of training jobs of very different lengths complete, against one at a time
     Jct(jct::Arguments),
 
+    /// Compare what the simulator says of a recorded queue with what was measured
+    Replay(replay::Arguments),
+
     /// Run many short trials of one program, against one after another
     Sweep(sweep::Arguments),
 
@@ -113,6 +117,7 @@ pub fn bench(arguments: &Arguments) -> Outcome {
         What::Policies(arguments) => policies::policies(arguments),
         What::Switch(arguments) => switch::switch(arguments),
         What::Jct(arguments) => jct::jct(arguments),
+        What::Replay(arguments) => replay::replay(arguments),
         What::Sweep(arguments) => sweep::sweep(arguments),
         What::Inference(arguments) => inference::inference(arguments),
         What::Accelerator(arguments) => accelerator::accelerator(arguments),

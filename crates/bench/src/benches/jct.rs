@@ -35,9 +35,12 @@ pub(crate) struct Arguments {
 
 const ROUNDS: usize = 5;
 const TARGET: f64 = 0.85;
-/// Workload, steps, and seconds after the job before it. Lengths are heavy-tailed: half of the jobs have
-/// a tenth of the steps' time. Drawn once, because every machine should run the same queue.
-const QUEUE: [(&str, u32, f64); 16] = [
+/// Workload, steps, and seconds after the job before it.
+pub(crate) type QueuedJob = (&'static str, u32, f64);
+
+/// Lengths are heavy-tailed: half of the jobs have a tenth of the steps' time. Drawn once, because every
+/// machine should run the same queue.
+const QUEUE: [QueuedJob; 16] = [
     ("transformer_16", 1200, 0.0),
     ("mlp_64", 500, 1.0),
     ("lstm_16", 600, 2.0),
@@ -99,9 +102,10 @@ pub(crate) fn jct(arguments: &Arguments) -> Outcome {
 }
 
 pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Experiment, Problem> {
-    let (queue, rounds, policies) = match quick {
-        true => (quick_queue(), 1, &POLICIES[..1]),
-        false => (QUEUE.to_vec(), rounds.max(1), &POLICIES[..]),
+    let queue = queue(quick);
+    let (rounds, policies) = match quick {
+        true => (1, &POLICIES[..1]),
+        false => (rounds.max(1), &POLICIES[..]),
     };
     let mut all: Vec<Vec<Run>> = Vec::new();
     for round in 1..=rounds {
@@ -122,51 +126,66 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     Ok(experiment(&queue, &all))
 }
 
-fn quick_queue() -> Vec<(&'static str, u32, f64)> {
+pub(crate) fn queue(quick: bool) -> Vec<QueuedJob> {
     let shorter = |(name, steps, gap)| (name, (f64::from(steps) * QUICK_SHARE) as u32, gap);
-    QUEUE.into_iter().take(QUICK_JOBS).map(shorter).collect()
+    match quick {
+        true => QUEUE.into_iter().take(QUICK_JOBS).map(shorter).collect(),
+        false => QUEUE.to_vec(),
+    }
 }
 
 fn run(
     setup: &Setup,
     way: Way,
-    queue: &[(&str, u32, f64)],
+    queue: &[QueuedJob],
     alone: Option<&[Done]>,
 ) -> Result<Vec<Done>, Problem> {
     let service = match way {
         Way::Service(policy) => Some(PrivateService::start_with(setup, &["--policy", policy])?),
         _ => None,
     };
-    let mut at = 0.0;
-    let mut jobs = Vec::new();
-    for (index, (workload, steps, gap)) in queue.iter().enumerate() {
-        at += gap;
-        let route = match &service {
-            None => Route::Direct,
-            Some(service) => {
-                let mut variables = vec![(salus_wire::env::ITERATIONS, steps.to_string())];
-                if let Some(alone) = alone.and_then(|alone| alone.get(index)) {
-                    let expected = ((alone.trained - alone.compiled) * 1e6) as u64;
-                    variables = vec![(salus_wire::env::EXPECT_US, expected.to_string())];
-                }
-                Route::Salus(service.socket().to_owned(), variables)
-            }
-        };
-        jobs.push(Submission {
-            name: format!("{index}-{workload}"),
-            at,
-            command: ["train.py", workload, "--steps", &steps.to_string()]
-                .map(String::from)
-                .to_vec(),
-            route,
-        });
-    }
+    let jobs = submissions(queue, service.as_ref(), alone);
     let at_once = match way {
         Way::Exclusive => 1,
         Way::Static => STATIC_SHARES,
         Way::Unmanaged | Way::Service(_) => ALIVE_MOST,
     };
     queue::run(setup, &jobs, at_once, |_| {})
+}
+
+/// The queue's jobs, through a service or directly. A service is told how long their steps took alone,
+/// or how many they are where that is not known.
+pub(crate) fn submissions(
+    queue: &[QueuedJob],
+    service: Option<&PrivateService>,
+    alone: Option<&[Done]>,
+) -> Vec<Submission> {
+    let mut at = 0.0;
+    let jobs = queue.iter().enumerate();
+    let submission = |(index, (workload, steps, gap)): (usize, &QueuedJob)| {
+        at += gap;
+        let alone = alone.and_then(|alone| alone.get(index));
+        let told = match alone {
+            Some(alone) => {
+                let expected = ((alone.trained - alone.compiled) * 1e6) as u64;
+                (salus_wire::env::EXPECT_US, expected.to_string())
+            }
+            None => (salus_wire::env::ITERATIONS, steps.to_string()),
+        };
+        let steps = steps.to_string();
+        Submission {
+            name: format!("{index}-{workload}"),
+            at,
+            command: ["train.py", workload, "--steps", &steps]
+                .map(String::from)
+                .to_vec(),
+            route: match service {
+                None => Route::Direct,
+                Some(service) => Route::Salus(service.socket().to_owned(), vec![told]),
+            },
+        }
+    };
+    jobs.map(submission).collect()
 }
 
 /// Figures of one run, in seconds.
@@ -226,7 +245,7 @@ impl Gain {
     }
 }
 
-fn experiment(queue: &[(&str, u32, f64)], rounds: &[Vec<Run>]) -> Experiment {
+fn experiment(queue: &[QueuedJob], rounds: &[Vec<Run>]) -> Experiment {
     let gains: Vec<Gain> = rounds.iter().map(|runs| Gain::of(runs)).collect();
     let first = &rounds[0];
     let exclusive = Figures::of(&first[0].jobs).average;
@@ -322,7 +341,7 @@ fn distribution(runs: &[Run]) -> Plot {
     }
 }
 
-fn round_json(queue: &[(&str, u32, f64)], runs: &[Run]) -> Value {
+fn round_json(queue: &[QueuedJob], runs: &[Run]) -> Value {
     let run = |run: &Run| {
         let jobs = run
             .jobs

@@ -9,6 +9,7 @@ pub(crate) mod jct;
 pub(crate) mod packing;
 pub(crate) mod paging;
 pub(crate) mod policies;
+pub(crate) mod replay;
 pub(crate) mod sweep;
 pub(crate) mod switch;
 
