@@ -15,18 +15,23 @@ mod report;
 mod rows;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
 use salus_console::{Format, Outcome, output};
 use salus_daemon::config::Problem;
+use serde_json::json;
 
 use benches::{
-    accelerator, callbacks, inference, jct, overhead, packing, paging, policies, replay, sweep,
-    switch,
+    accelerator, callbacks, fairness, inference, jct, memory, overhead, overhead_curve, packing,
+    paging, pairs, policies, replay, sweep, switch, whole_report,
 };
 use contenders::helper_processes;
 use contenders::setup::Setup;
+use measure::machine;
+use report::experiment::Experiment;
+use report::text;
 use rows::run;
 
 /// What every bench takes.
@@ -47,6 +52,16 @@ struct Common {
 impl Common {
     fn setup(&self) -> Result<Setup, Problem> {
         Setup::find(self.python.as_deref())
+    }
+
+    /// Prints what an experiment found.
+    fn show(&self, setup: &Setup, experiment: &Experiment) -> Outcome {
+        let machine = machine::description(setup);
+        self.print(
+            || json_text(&json!({ "machine": machine, "experiment": experiment })),
+            || text::shown(experiment, &machine),
+        );
+        Ok(ExitCode::SUCCESS)
     }
 
     fn print(&self, json: impl FnOnce() -> String, table: impl FnOnce() -> String) {
@@ -100,6 +115,21 @@ enum What {
     /// Let 42 models answer requests on one device
     Inference(inference::Arguments),
 
+    /// Let jobs join one after the other and many run at once: shares, throughput and memory
+    Fairness(fairness::Arguments),
+
+    /// Let all pairs of five workloads run together, against two processes without Salus
+    Pairs(pairs::Arguments),
+
+    /// Show what memory workloads hold between iterations and need within one
+    Memory(memory::Arguments),
+
+    /// Compare loops through Salus and directly, as a curve over the time of an iteration
+    OverheadCurve(overhead_curve::Arguments),
+
+    /// Run all experiments and write them down as one page with plots
+    Report(whole_report::Arguments),
+
     /// Measure what copies to and from a device with memory of its own cost, on the stand-in for CUDA
     Accelerator(accelerator::Arguments),
 
@@ -120,6 +150,11 @@ pub fn bench(arguments: &Arguments) -> Outcome {
         What::Replay(arguments) => replay::replay(arguments),
         What::Sweep(arguments) => sweep::sweep(arguments),
         What::Inference(arguments) => inference::inference(arguments),
+        What::Fairness(arguments) => fairness::fairness(arguments),
+        What::Pairs(arguments) => pairs::pairs(arguments),
+        What::Memory(arguments) => memory::memory(arguments),
+        What::OverheadCurve(arguments) => overhead_curve::overhead_curve(arguments),
+        What::Report(arguments) => whole_report::report(arguments),
         What::Accelerator(arguments) => accelerator::accelerator(arguments),
         What::Peer(arguments) => helper_processes::peer(arguments),
     }

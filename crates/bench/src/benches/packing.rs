@@ -57,10 +57,20 @@ const BEFORE: Duration = Duration::from_secs(8);
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 /// The ways in which a pair can share the device.
-struct Ways {
+pub(crate) struct Ways {
     direct: [Side; 2],
     pack: Jobs,
-    one: Jobs,
+    /// One iteration at a time, if that is compared too.
+    one: Option<Jobs>,
+}
+
+/// How long a pair is measured.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pace {
+    pub(crate) rounds: usize,
+    pub(crate) block: Duration,
+    /// Before anything counts: without Salus, and through it.
+    pub(crate) before: [Duration; 2],
 }
 
 pub(crate) fn packing(arguments: &Arguments) -> Outcome {
@@ -75,7 +85,12 @@ pub(crate) fn packing(arguments: &Arguments) -> Outcome {
         return Err(Problem::new("there is no such mix")
             .hint(format!("they have the numbers 1 to {}", MIXES.len())));
     }
-    let mut ways = Ways::start(&setup)?;
+    let mut ways = Ways::start(&setup, true)?;
+    let pace = Pace {
+        rounds,
+        block,
+        before: [BEFORE.min(4 * block); 2],
+    };
     let mut found = Vec::new();
     for mix_number in mixes {
         let (one, other, small) = MIXES[mix_number - 1];
@@ -83,7 +98,7 @@ pub(crate) fn packing(arguments: &Arguments) -> Outcome {
             "mix {mix_number} of {}: {one} and {other}",
             MIXES.len()
         ));
-        let mut mix = ways.measure([one, other], rounds, block)?;
+        let mut mix = ways.measure([one, other], pace)?;
         mix["small"] = json!(small);
         output::say(&format!(
             "  against unmanaged {:.3}, against one at a time {:.3}",
@@ -113,7 +128,7 @@ pub(crate) fn packing(arguments: &Arguments) -> Outcome {
 }
 
 impl Ways {
-    fn start(setup: &Setup) -> Result<Self, Problem> {
+    pub(crate) fn start(setup: &Setup, one_at_a_time: bool) -> Result<Self, Problem> {
         let start = |policy: &str| -> Result<Jobs, Problem> {
             let mut jobs = Jobs::start(setup, &["--policy", policy])?;
             for _ in 0..2 {
@@ -127,35 +142,25 @@ impl Ways {
                 Side::start(setup, "again", &Route::Direct)?,
             ],
             pack: start("pack")?,
-            one: start("fair")?,
+            one: one_at_a_time.then(|| start("fair")).transpose()?,
         })
     }
 
-    fn measure(
-        &mut self,
-        rows: [&str; 2],
-        rounds: usize,
-        block: Duration,
-    ) -> Result<Value, Problem> {
-        for pair in self.all() {
-            for (job, row) in pair.iter_mut().zip(rows) {
-                job.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
-            }
-        }
-        let before = BEFORE.min(4 * block);
-        for pair in self.all() {
-            together(pair, rows, before, [1.0; 2])?;
+    pub(crate) fn measure(&mut self, rows: [&str; 2], pace: Pace) -> Result<Value, Problem> {
+        self.prepare(rows)?;
+        for (way, pair) in self.all().into_iter().enumerate() {
+            together(pair, rows, pace.before[way.min(1)], [1.0; 2])?;
         }
         let (mut unmanaged, mut one, mut totals) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..rounds {
-            // Alone, for the scale; each of the three ways in turn.
+        for _ in 0..pace.rounds {
+            // Alone, for the scale; each of the ways in turn.
             let mut alone = [0.0; 2];
             for (n, job) in self.direct.iter_mut().enumerate() {
-                alone[n] = speed(&ask(job, rows[n], block)?);
+                alone[n] = speed(&ask(job, rows[n], pace.block)?);
             }
-            let mut total = [0.0; 3];
+            let mut total = [f64::NAN; 3];
             for (way, pair) in self.all().into_iter().enumerate() {
-                total[way] = together(pair, rows, block, alone)?;
+                total[way] = together(pair, rows, pace.block, alone)?;
             }
             let [direct, pack, fair] = total;
             unmanaged.push(pack / direct);
@@ -170,13 +175,27 @@ impl Ways {
         Ok(json!({
             "jobs": rows,
             "rounds": totals,
-            "against_unmanaged": median(unmanaged.into_iter()),
+            "each_against_unmanaged": unmanaged,
+            "against_unmanaged": median(unmanaged.iter().copied()),
             "against_one_at_a_time": median(one.into_iter()),
         }))
     }
 
-    fn all(&mut self) -> [&mut [Side]; 3] {
-        [&mut self.direct, &mut self.pack.all, &mut self.one.all]
+    fn prepare(&mut self, rows: [&str; 2]) -> Result<(), Problem> {
+        let prepare = |row: &str| json!({ "do": "prepare", "row": row });
+        for pair in self.all() {
+            for (job, row) in pair.iter_mut().zip(rows) {
+                job.ask(&prepare(row), PREPARE_TIME)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Without Salus, under `pack`, and one at a time if that is compared.
+    fn all(&mut self) -> Vec<&mut [Side]> {
+        let mut all = vec![&mut self.direct[..], &mut self.pack.all];
+        all.extend(self.one.as_mut().map(|jobs| &mut jobs.all[..]));
+        all
     }
 }
 

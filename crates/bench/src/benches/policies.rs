@@ -6,18 +6,18 @@
 //! different lengths at once; average completion time under `srtf` and `las` against one after
 //! another, beside the best that any order could do.
 
-use std::num::NonZeroU32;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use salus_console::{Outcome, output};
 use salus_daemon::config::Problem;
-use salus_wire::{Change, NonZeroDuration, Weight};
+use salus_wire::{Change, NonZeroDuration};
 use serde_json::{Value, json};
 
 use crate::Common;
 use crate::benches::burst;
+use crate::benches::shares::{self, Joining, SHARE_TARGET, WINDOW};
 use crate::contenders::jobs::{Jobs, RUN_TIME, of_session};
 use crate::contenders::setup::Setup;
 use crate::json_text;
@@ -32,18 +32,18 @@ pub(crate) struct Arguments {
     /// Run these only: fair, inference, burst
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     only: Vec<String>,
+    /// How often requests run alone and beside a training job
+    #[arg(long, value_name = "N", default_value_t = ROUNDS)]
+    rounds: usize,
 }
 
+const ROUNDS: usize = 5;
+
 const NAMES: [&str; 3] = ["fair", "inference", "burst"];
-/// Shares are looked at over windows of this length.
-const WINDOW: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Of a share, in percentage points, beyond one iteration.
-const SHARE_TARGET: f64 = 2.0;
 /// The share of the device time left by inference that training must keep.
 const TRAINING_TARGET: f64 = 0.9;
 /// Reads its loss every ten steps.
-const STEP: &str = "step_10ms_mlp";
+pub(crate) const STEP: &str = "step_10ms_mlp";
 /// Always ready: its loss is not read.
 const TRAINING: &str = "unread_10ms";
 const LATENCY_SLACK: f64 = 1.1;
@@ -63,7 +63,7 @@ pub(crate) fn policies(arguments: &Arguments) -> Outcome {
         found["fair"] = json!(fair(&setup, quick)?);
     }
     if wants("inference") {
-        found["inference"] = inference(&setup, quick)?;
+        found["inference"] = inference(&setup, quick, arguments.rounds)?;
     }
     if wants("burst") {
         found["burst"] = burst::burst(&setup, quick)?;
@@ -97,81 +97,31 @@ fn fair(setup: &Setup, quick: bool) -> Result<Vec<Value>, Problem> {
 /// Jobs that are always ready join `apart` from each other; how far each share is from its due.
 fn shares(setup: &Setup, what: &str, weights: &[u32], apart: Duration) -> Result<Value, Problem> {
     output::say(&format!("fair: {what}"));
-    let mut jobs = Jobs::start(setup, &["--policy", "fair"])?;
-    let mut ids = Vec::new();
-    for weight in weights.iter().copied().filter_map(NonZeroU32::new) {
-        let id = jobs.add_prepared(setup, STEP, &[])?;
-        jobs.change(id, Change::Weight(Weight(weight)))?;
-        ids.push(id);
-    }
-    // So that none of them compiles where shares are looked at.
-    let first = json!({ "do": "block", "row": STEP, "seconds": 0.05 });
-    for job in &mut jobs.all {
-        job.ask(&first, RUN_TIME)?;
-    }
-    let joined = apart * (weights.len() as u32 - 1);
-    let total = joined + 2 * WINDOW + Duration::from_secs(2);
-    let begun = Instant::now();
-    let mut looks: Vec<(f64, Vec<f64>)> = Vec::new();
-    let mut started = 0;
-    while begun.elapsed() < total {
-        while started < ids.len() && begun.elapsed() >= apart * started as u32 {
-            let left = (total - begun.elapsed()).as_secs_f64() + 1.0;
-            jobs.all[started].tell(&json!({ "do": "block", "row": STEP, "seconds": left }))?;
-            started += 1;
-        }
-        let report = jobs.report()?;
-        if started == ids.len() && begun.elapsed() > joined + Duration::from_secs(1) {
-            let times = ids
-                .iter()
-                .map(|id| of_session(&report, *id, "device_time_ms"));
-            looks.push((begun.elapsed().as_secs_f64(), times.collect()));
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
-    let report = jobs.report()?;
-    let command = json!({ "do": "block" });
-    for job in &mut jobs.all {
-        job.hear(&command, RUN_TIME)?;
-    }
-    let iteration = |id: &u64| {
-        of_session(&report, *id, "device_time_ms") / of_session(&report, *id, "iterations")
+    let joining = Joining {
+        weights,
+        apart,
+        together: 2 * WINDOW + Duration::from_secs(2),
+        anew: false,
     };
-    let longest_ms = ids.iter().map(iteration).fold(0.0, f64::max);
+    let watched = shares::watch(setup, STEP, &joining)?;
     Ok(json!({
         "what": what,
         "weights": weights,
-        "windows": looks.len(),
-        "error_points": worst(&looks, weights),
-        "iteration_ms": longest_ms,
-        "iteration_points": 100.0 * longest_ms / WINDOW.as_secs_f64() / 1e3,
+        "windows": watched.together().count(),
+        "error_points": watched.worst_points(),
+        "iteration_ms": watched.longest_ms,
+        "iteration_points": watched.iteration_points(),
         "target_points": SHARE_TARGET,
     }))
 }
 
-/// The largest distance of any share from its due, in percentage points, over all windows.
-fn worst(looks: &[(f64, Vec<f64>)], weights: &[u32]) -> f64 {
-    let all: f64 = weights.iter().map(|w| f64::from(*w)).sum();
-    let mut worst = f64::NAN;
-    for (n, (from, before)) in looks.iter().enumerate() {
-        let window = WINDOW.as_secs_f64();
-        let Some((_, after)) = looks[n..].iter().find(|(at, _)| at - from >= window) else {
-            break;
-        };
-        let used: Vec<f64> = after.iter().zip(before).map(|(a, b)| a - b).collect();
-        let sum: f64 = used.iter().sum();
-        for (used, weight) in used.iter().zip(weights) {
-            let error = 100.0 * (used / sum - f64::from(*weight) / all).abs();
-            worst = f64::max(worst, error);
-        }
-    }
-    worst
-}
-
 /// Random requests alone, and beside a training job, under `deadline`: in turn, and what counts is
 /// the median of each figure, because of few hundred requests the slowest hundredth is four.
-fn inference(setup: &Setup, quick: bool) -> Result<Value, Problem> {
-    let (rounds, seconds) = if quick { (1, 3) } else { (5, 20) };
+pub(crate) fn inference(setup: &Setup, quick: bool, rounds: usize) -> Result<Value, Problem> {
+    let (rounds, seconds) = match quick {
+        true => (1, 3),
+        false => (rounds.max(1), 20),
+    };
     let mut jobs = Jobs::start(setup, &["--policy", "deadline"])?;
     let asked = jobs.add_prepared(setup, "infer", &[])?;
     jobs.change(
@@ -273,20 +223,4 @@ fn table(found: &Value) -> String {
         out.push_str(&burst::table(&found["burst"]));
     }
     out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_worst_window_counts() {
-        let looks = vec![
-            (0.0, vec![0.0, 0.0]),
-            (5.0, vec![2500.0, 2500.0]),
-            (10.0, vec![5500.0, 4500.0]),
-        ];
-        assert!((worst(&looks, &[1, 1]) - 10.0).abs() < 1e-9);
-        assert!(worst(&looks[..1], &[1, 1]).is_nan());
-    }
 }

@@ -108,11 +108,33 @@ pub(crate) struct Series {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(from = "KeptPoint")]
 pub(crate) struct Point {
     pub(crate) x: f64,
     pub(crate) y: f64,
     /// Ends of its spread, where it has one.
     pub(crate) spread: Option<(f64, f64)>,
+}
+
+/// A point as it is kept: JSON has `null` for what is not a number.
+#[derive(Deserialize)]
+struct KeptPoint {
+    x: Option<f64>,
+    y: Option<f64>,
+    spread: Option<(Option<f64>, Option<f64>)>,
+}
+
+impl From<KeptPoint> for Point {
+    fn from(kept: KeptPoint) -> Self {
+        Self {
+            x: kept.x.unwrap_or(f64::NAN),
+            y: kept.y.unwrap_or(f64::NAN),
+            spread: match kept.spread {
+                Some((Some(low), Some(high))) => Some((low, high)),
+                _ => None,
+            },
+        }
+    }
 }
 
 impl Series {

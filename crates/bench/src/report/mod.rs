@@ -1,8 +1,13 @@
 //! What the run found: a table for people, and all numbers for programs.
 
 pub(crate) mod experiment;
+pub(crate) mod page;
+pub(crate) mod parts;
+pub(crate) mod plot;
 pub(crate) mod progress;
 pub(crate) mod text;
+
+mod scale;
 
 use salus_daemon::config::Problem;
 use serde_json::{Map, Value, json};

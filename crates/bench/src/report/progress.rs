@@ -10,6 +10,8 @@ use salus_units::Time;
 use crate::rows::row_table::{Pace, Row};
 
 pub(crate) struct Progress {
+    /// What one of them is called.
+    word: &'static str,
     rows: Vec<(&'static str, f64)>,
     row: usize,
     /// Seconds that the rows before the current one were expected to take.
@@ -21,16 +23,23 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new(rows: &[&'static Row], pace: Pace) -> Self {
+        let rows = rows.iter().map(|row| (row.name, pace.seconds(row)));
         Self {
-            rows: rows
-                .iter()
-                .map(|row| (row.name, pace.seconds(row)))
-                .collect(),
+            terminal: io::stderr().is_terminal(),
+            ..Self::in_lines("row", rows.collect())
+        }
+    }
+
+    /// Over things of which each is expected to take so many seconds, and that print lines themselves.
+    pub(crate) fn in_lines(word: &'static str, rows: Vec<(&'static str, f64)>) -> Self {
+        Self {
+            word,
+            rows,
             row: 0,
             expected: 0.0,
             began: Instant::now(),
             row_began: Instant::now(),
-            terminal: io::stderr().is_terminal(),
+            terminal: false,
         }
     }
 
@@ -65,18 +74,35 @@ impl Progress {
 
     fn place(&self) -> String {
         let name = self.rows.get(self.row).map_or("", |row| row.0);
-        format!("row {} of {}, {name}", self.row + 1, self.rows.len())
+        let word = self.word;
+        format!("{word} {} of {}, {name}", self.row + 1, self.rows.len())
+    }
+
+    /// Where it is and how long it goes on, as a line.
+    pub(crate) fn say(&self) {
+        let current = self.rows.get(self.row).map_or(0.0, |row| row.1);
+        let expected = (self.slower() * current).max(1.0);
+        // Never done before it is: an experiment may take longer than was thought.
+        let share = (self.row_began.elapsed().as_secs_f64() / expected).min(0.9);
+        output::note(&format!(
+            "{}, about {} left",
+            self.place(),
+            self.left(share)
+        ));
+    }
+
+    /// Expectations were made on another machine.
+    fn slower(&self) -> f64 {
+        let elapsed = self.row_began.duration_since(self.began).as_secs_f64();
+        match self.expected > 0.0 {
+            true => elapsed / self.expected,
+            false => 1.0,
+        }
     }
 
     /// The time left, with `share` of the current row done.
     fn left(&self, share: f64) -> Time {
-        let elapsed = self.row_began.duration_since(self.began).as_secs_f64();
-        // Expectations were made on another machine.
-        let slower = if self.expected > 0.0 {
-            elapsed / self.expected
-        } else {
-            1.0
-        };
+        let slower = self.slower();
         let later: f64 = self.rows.iter().skip(self.row + 1).map(|row| row.1).sum();
         let current = self.rows.get(self.row).map_or(0.0, |row| row.1);
         let current = if share > 0.05 {
