@@ -63,7 +63,7 @@ const QUICK_SHARE: f64 = 0.3;
 /// Processes at once where each has a fixed share of the device's memory: the device is taken to be
 /// large enough for two of the largest job.
 const STATIC_SHARES: usize = 2;
-const POLICIES: [&str; 4] = ["fair", "pack", "las", "fifo"];
+const POLICIES: [&str; 3] = ["fair", "pack", "las"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {

@@ -37,7 +37,7 @@ const WORKLOADS: [(&str, &str); 5] = [
     ("transformer_3ms", "transformer"),
 ];
 pub(crate) const ROUNDS: usize = 3;
-const BLOCK: Duration = Duration::from_millis(1500);
+const BLOCK: Duration = Duration::from_secs(1);
 const QUICK_BLOCK: Duration = Duration::from_millis(500);
 const QUICK_PAIRS: usize = 3;
 /// Without Salus the first second of a program is slow; `pack` tries both ways before it keeps to one.

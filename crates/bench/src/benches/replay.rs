@@ -28,6 +28,10 @@ use crate::report::text;
 pub(crate) struct Arguments {
     #[command(flatten)]
     common: Common,
+    /// Record and replay under these policies
+    #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',',
+          default_values_t = POLICIES.map(String::from))]
+    policies: Vec<String>,
 }
 
 const POLICIES: [&str; 2] = ["srtf", "fair"];
@@ -36,7 +40,7 @@ const TARGET: f64 = 0.1;
 
 pub(crate) fn replay(arguments: &Arguments) -> Outcome {
     let setup = arguments.common.setup()?;
-    let experiment = measure(&setup, arguments.common.quick)?;
+    let experiment = measure(&setup, arguments.common.quick, &arguments.policies)?;
     let machine = machine::description(&setup);
     arguments.common.print(
         || json_text(&json!({ "machine": machine, "experiment": experiment })),
@@ -47,7 +51,7 @@ pub(crate) fn replay(arguments: &Arguments) -> Outcome {
 
 /// One policy's run, and its replay.
 struct Compared {
-    policy: &'static str,
+    policy: String,
     measured: Summary,
     replayed: Summary,
     /// Of each job, in seconds.
@@ -71,8 +75,11 @@ fn seconds(time: salus_engine::Duration) -> f64 {
     time.0 as f64 / 1e9
 }
 
-pub(crate) fn measure(setup: &Setup, quick: bool) -> Result<Experiment, Problem> {
-    let policies = if quick { &POLICIES[..1] } else { &POLICIES[..] };
+pub(crate) fn measure(
+    setup: &Setup,
+    quick: bool,
+    policies: &[String],
+) -> Result<Experiment, Problem> {
     let mut compared = Vec::new();
     for policy in policies {
         output::say(&format!("replay: the queue under {policy}, recorded"));
@@ -81,7 +88,7 @@ pub(crate) fn measure(setup: &Setup, quick: bool) -> Result<Experiment, Problem>
     Ok(experiment(&compared))
 }
 
-fn one(setup: &Setup, policy: &'static str, quick: bool) -> Result<Compared, Problem> {
+fn one(setup: &Setup, policy: &str, quick: bool) -> Result<Compared, Problem> {
     let file = setup
         .scratch
         .path()
@@ -104,7 +111,7 @@ fn one(setup: &Setup, policy: &'static str, quick: bool) -> Result<Compared, Pro
         (seconds(job.recorded), replayed)
     };
     Ok(Compared {
-        policy,
+        policy: policy.into(),
         measured: replay.recorded(),
         replayed: replay.replayed(),
         jobs: replay.jobs.iter().map(job).collect(),
@@ -165,7 +172,7 @@ fn experiment(compared: &[Compared]) -> Experiment {
     let series = compared.iter().map(|one| {
         let mut points = one.jobs.clone();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Series::new(one.policy, points)
+        Series::new(&one.policy, points)
     });
     Experiment {
         name: "replay".into(),
