@@ -1,15 +1,16 @@
-//! `salus bench`: what Salus costs on this machine.
+//! `salus bench`: what Salus costs and gains on this machine.
 //!
-//! In the order in which a run meets them: `benches` has one file per subcommand; `contenders` finds
-//! Python, plugin and library and starts what is compared; `rows` has the rows of the benches that are
-//! tables, one file per way to measure; `measure` takes rounds in changing order and judges them;
-//! `report` prints.
+//! In the order in which a run meets them: `benches` and `experiments` have one file per subcommand;
+//! `contenders` finds Python, plugin and library and starts what is compared; `rows` has the rows of the
+//! benches that are tables, one file per way to measure; `measure` takes rounds in changing order and
+//! judges them; `report` prints.
 //!
 //! Promise: whatever it starts ends with it, and nothing of the user's services, caches or
 //! configuration is used or touched.
 
 mod benches;
 mod contenders;
+mod experiments;
 mod measure;
 mod report;
 mod rows;
@@ -23,12 +24,12 @@ use salus_console::{Format, Outcome, output};
 use salus_daemon::config::Problem;
 use serde_json::json;
 
-use benches::{
-    accelerator, callbacks, fairness, inference, jct, memory, overhead, overhead_curve, packing,
-    paging, pairs, policies, replay, sweep, switch, whole_report,
-};
+use benches::{accelerator, callbacks, overhead, packing, paging, policies, switch};
 use contenders::helper_processes;
 use contenders::setup::Setup;
+use experiments::{
+    fairness, inference, jct, memory, overhead_curve, pairs, replay, sweep, whole_report,
+};
 use measure::machine;
 use report::experiment::Experiment;
 use report::text;

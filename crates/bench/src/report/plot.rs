@@ -75,7 +75,7 @@ pub(crate) fn svg(plot: &Plot, place: Place) -> String {
     )
 }
 
-/// For those who hear it.
+/// For readers who hear it.
 fn description(plot: &Plot) -> String {
     let kind = match plot.kind {
         PlotKind::Bars => "Bars",

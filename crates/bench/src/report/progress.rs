@@ -30,7 +30,7 @@ impl Progress {
         }
     }
 
-    /// Over things of which each is expected to take so many seconds, and that print lines themselves.
+    /// Over things that print lines themselves, with the seconds that each is expected to take.
     pub(crate) fn in_lines(word: &'static str, rows: Vec<(&'static str, f64)>) -> Self {
         Self {
             word,

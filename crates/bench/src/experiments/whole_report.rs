@@ -16,10 +16,10 @@ use clap::Args;
 use salus_console::{Outcome, output};
 use salus_daemon::config::Problem;
 
-use crate::benches::{
+use crate::contenders::setup::Setup;
+use crate::experiments::{
     beside_training, fairness, inference, jct, memory, overhead_curve, pairs, replay, sweep,
 };
-use crate::contenders::setup::Setup;
 use crate::measure::machine;
 use crate::report::experiment::Experiment;
 use crate::report::page::{self, Report};

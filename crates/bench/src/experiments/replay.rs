@@ -15,10 +15,10 @@ use salus_sim::{Recording, Summary};
 use serde_json::{Value, json};
 
 use crate::Common;
-use crate::benches::jct;
 use crate::contenders::queue::{self, ALIVE_MOST};
 use crate::contenders::service::PrivateService;
 use crate::contenders::setup::Setup;
+use crate::experiments::jct;
 use crate::json_text;
 use crate::measure::machine;
 use crate::report::experiment::{Claim, Experiment, Judgement, Plot, PlotKind, Series, Table};
