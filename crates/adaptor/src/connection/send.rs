@@ -18,12 +18,16 @@ use salus_wire::{AskUsage, Await, OperationId, ReadArray, RequestId, ToService, 
 use super::pending::{Asked, Full, Reply};
 use super::session::Session;
 use super::threads;
+use super::turns::Link;
 use crate::c_api::error::{Result, internal, precondition, unavailable};
 use crate::calls::read::ReadInto;
 use crate::objects::event::{Completion, EndedBy};
 
 /// Which part of a full window should become free before a thread that waits for a place goes on.
 const ROOM_PART: usize = 4;
+
+/// More than a socket's buffer holds in frames that are read at once.
+const LAST_READS: u32 = 64;
 
 /// The frames that were not written yet. As a rule there are none when the lock is free.
 #[derive(Default)]
@@ -96,9 +100,25 @@ impl Session {
             Ok(_) => Ok(()),
             Err(e) => {
                 drop(frames);
+                if wait {
+                    self.hear_last_words();
+                }
                 // The thread that reads sees the end of the stream and fails what is pending.
                 self.shut_down();
                 Err(self.lost_error(&e.to_string()))
+            }
+        }
+    }
+
+    /// A service that ends a session says why and closes the connection, and a write may fail before
+    /// that was read: reads what is left.
+    fn hear_last_words(&self) {
+        for _ in 0..LAST_READS {
+            if self.is_over() {
+                return;
+            }
+            if let Err(why) = self.receive() {
+                return self.fail(&why);
             }
         }
     }
