@@ -87,7 +87,7 @@ def fleet(models, seed):
 
 
 def footprint(workload):
-    """Trains; each block is so many steps, all of them ended."""
+    """Trains; a block is a number of steps, and ends when all of them have."""
     training = Training(workload)
     training.advance(1).block_until_ready()
     steps = yield {}

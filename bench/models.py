@@ -23,105 +23,22 @@ LSTMS = {
     "lstm_10ms": {"batch": 16, "length": 32, "vocabulary": 64, "width": 64},
 }
 
-# Training data: enough different batches that none is special.
-BATCHES = 16
-
-
-def make_mlp(batch, features, widths, classes):
-    """Model and batches of (points, labels)."""
-    import numpy as np
-    from flax import linen as nn
-
-    class MLP(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            for width in widths:
-                x = nn.relu(nn.Dense(width)(x))
-            return nn.Dense(classes)(x)
-
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(BATCHES, batch, features)).astype(np.float32)
-    labels = rng.integers(classes, size=(BATCHES, batch)).astype(np.int32)
-    return MLP(), list(zip(points, labels))
-
-
-def make_transformer(batch, length, vocabulary, width, layers):
-    """Model and batches of (symbols, the symbols that follow them)."""
-    import jax.numpy as jnp
-    import numpy as np
-    from flax import linen as nn
-
-    class Block(nn.Module):
-        @nn.compact
-        def __call__(self, x, mask):
-            y = nn.LayerNorm()(x)
-            x = x + nn.MultiHeadDotProductAttention(num_heads=4)(y, y, mask=mask)
-            y = nn.LayerNorm()(x)
-            return x + nn.Dense(width)(nn.gelu(nn.Dense(4 * width)(y)))
-
-    class Transformer(nn.Module):
-        @nn.compact
-        def __call__(self, symbols):
-            positions = nn.Embed(length, width)(jnp.arange(length))
-            x = nn.Embed(vocabulary, width)(symbols) + positions
-            mask = nn.make_causal_mask(symbols)
-            for _ in range(layers):
-                x = Block()(x, mask)
-            return nn.Dense(vocabulary)(nn.LayerNorm()(x))
-
-    rng = np.random.default_rng(0)
-    lines = rng.integers(vocabulary, size=(BATCHES, batch, length + 1)).astype(np.int32)
-    return Transformer(), [(line[:, :-1].copy(), line[:, 1:].copy()) for line in lines]
-
-
-def make_cnn(batch, side, channels, classes):
-    """Model and batches of (pictures, labels)."""
-    import numpy as np
-    from flax import linen as nn
-
-    class CNN(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            for count in channels:
-                x = nn.relu(nn.Conv(count, (3, 3))(x))
-                x = nn.avg_pool(x, (2, 2), strides=(2, 2))
-            return nn.Dense(classes)(x.reshape((x.shape[0], -1)))
-
-    rng = np.random.default_rng(0)
-    pictures = rng.normal(size=(BATCHES, batch, side, side, 3)).astype(np.float32)
-    labels = rng.integers(classes, size=(BATCHES, batch)).astype(np.int32)
-    return CNN(), list(zip(pictures, labels))
-
-
-def make_lstm(batch, length, vocabulary, width):
-    """Model and batches of (symbols, the symbols that follow them)."""
-    import numpy as np
-    from flax import linen as nn
-
-    class LSTM(nn.Module):
-        @nn.compact
-        def __call__(self, symbols):
-            x = nn.Embed(vocabulary, width)(symbols)
-            # The default wants a QR decomposition, which the plugin alone does not have.
-            kernels = nn.initializers.lecun_normal()
-            x = nn.RNN(nn.OptimizedLSTMCell(width, recurrent_kernel_init=kernels))(x)
-            return nn.Dense(vocabulary)(x)
-
-    rng = np.random.default_rng(0)
-    lines = rng.integers(vocabulary, size=(BATCHES, batch, length + 1)).astype(np.int32)
-    return LSTM(), [(line[:, :-1].copy(), line[:, 1:].copy()) for line in lines]
-
 
 def make(name):
     """The model of this name, and its batches."""
+    import numpy as np
+
+    import workloads
+
     for models, maker in (
-        (MLPS, make_mlp),
-        (TRANSFORMERS, make_transformer),
-        (CNNS, make_cnn),
-        (LSTMS, make_lstm),
+        (MLPS, workloads.mlp),
+        (TRANSFORMERS, workloads.transformer),
+        (CNNS, workloads.cnn),
+        (LSTMS, workloads.lstm),
     ):
         if name in models:
-            return maker(**models[name])
+            made = maker(rng=np.random.default_rng(0), **models[name])
+            return made.model, made.batches
     raise KeyError(name)
 
 

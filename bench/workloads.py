@@ -9,7 +9,7 @@ import functools
 import itertools
 
 # Different batches to train with; enough that none is special.
-BATCHES = 8
+BATCHES = 16
 
 
 class Workload:

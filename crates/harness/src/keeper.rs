@@ -79,7 +79,8 @@ impl Keeper {
         }
     }
 
-    /// With the running binary, which is `salus`.
+    /// With the running binary, which is `salus`. Not for unit tests: there it is the test runner, which
+    /// would start itself again without end.
     pub fn own() -> Self {
         Self::new("/proc/self/exe")
     }

@@ -82,15 +82,16 @@ impl Ideal {
     }
 }
 
-/// A job, by time of submission.
+/// A job as the ideal sees it.
 #[derive(Debug, Clone, Copy)]
-struct Work {
-    submitted: Time,
-    service: Duration,
+pub struct Work {
+    pub submitted: Time,
+    /// What it takes alone.
+    pub service: Duration,
 }
 
-/// When each begins and ends.
-fn shortest_remaining_first(jobs: &[Work]) -> Vec<(Time, Time)> {
+/// When each job begins and ends; the jobs are in order of submission.
+pub fn shortest_remaining_first(jobs: &[Work]) -> Vec<(Time, Time)> {
     let mut began = vec![None; jobs.len()];
     let mut ended = vec![Time(0); jobs.len()];
     let mut there: BinaryHeap<Reverse<(Duration, usize)>> = BinaryHeap::new();

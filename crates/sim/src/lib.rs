@@ -42,7 +42,7 @@ pub use experiments::study::{
     IdealTimes, STUDIED, Spread, StudiedPolicy, StudiedTrace, Study, StudyReport, Target,
 };
 pub use history::Ran;
-pub use ideal::{Ideal, IdealJob};
+pub use ideal::{Ideal, IdealJob, Work as IdealWork, shortest_remaining_first};
 pub use output::render::{compared, shown};
 pub use output::report::{Fate, JobReport, Latency, Report, Waited};
 pub use output::trace::{show_span, traces_shown};

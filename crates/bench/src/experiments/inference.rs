@@ -8,7 +8,6 @@
 //! to the bit.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
@@ -20,11 +19,9 @@ use crate::Common;
 use crate::contenders::Side;
 use crate::contenders::jobs::{Jobs, PREPARE_TIME};
 use crate::contenders::setup::{Route, Setup};
-use crate::json_text;
-use crate::measure::machine;
 use crate::measure::statistics::{median, quantile_of};
 use crate::report::experiment::{Claim, Experiment, Judgement, Plot, PlotKind, Series, Table};
-use crate::report::{number, text};
+use crate::report::number;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -75,12 +72,7 @@ struct Pace {
 pub(crate) fn inference(arguments: &Arguments) -> Outcome {
     let setup = arguments.common.setup()?;
     let experiment = measure(&setup, arguments.common.quick, arguments.rounds)?;
-    let machine = machine::description(&setup);
-    arguments.common.print(
-        || json_text(&json!({ "machine": machine, "experiment": experiment })),
-        || text::shown(&experiment, &machine),
-    );
-    Ok(ExitCode::SUCCESS)
+    arguments.common.show(&setup, &experiment)
 }
 
 /// Bytes of a model.

@@ -6,23 +6,19 @@
 //! `srtf`, which is told the durations as the original was. The other ways run in the first round.
 //! From the durations alone follows the best average that any order could have.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use salus_console::{Outcome, output};
 use salus_daemon::config::Problem;
+use salus_engine::{Duration, Time};
+use salus_sim::{IdealWork, shortest_remaining_first};
 use serde_json::{Value, json};
 
 use crate::Common;
 use crate::contenders::queue::{self, ALIVE_MOST, Done, Submission};
 use crate::contenders::service::PrivateService;
 use crate::contenders::setup::{Route, Setup};
-use crate::json_text;
-use crate::measure::ideal;
-use crate::measure::machine;
 use crate::measure::statistics::{median, quantile_of};
 use crate::report::experiment::{Claim, Experiment, Judgement, Plot, PlotKind, Series, Table};
-use crate::report::text;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -93,12 +89,7 @@ struct Run {
 pub(crate) fn jct(arguments: &Arguments) -> Outcome {
     let setup = arguments.common.setup()?;
     let experiment = measure(&setup, arguments.common.quick, arguments.rounds)?;
-    let machine = machine::description(&setup);
-    arguments.common.print(
-        || json_text(&json!({ "machine": machine, "experiment": experiment })),
-        || text::shown(&experiment, &machine),
-    );
-    Ok(ExitCode::SUCCESS)
+    arguments.common.show(&setup, &experiment)
 }
 
 pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Experiment, Problem> {
@@ -223,6 +214,19 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
+/// The best average completion time of these jobs, from what each took alone.
+fn ideal_average(alone: &[Done]) -> f64 {
+    let nanoseconds = |seconds: f64| (seconds * 1e9) as u64;
+    let work = |job: &Done| IdealWork {
+        submitted: Time(nanoseconds(job.submitted)),
+        service: Duration(nanoseconds(job.took())),
+    };
+    let jobs: Vec<IdealWork> = alone.iter().map(work).collect();
+    let ends = shortest_remaining_first(&jobs).into_iter().zip(&jobs);
+    let completions = ends.map(|((_, ended), job)| (ended - job.submitted).0 as f64 / 1e9);
+    mean(&completions.collect::<Vec<f64>>())
+}
+
 /// What one round says of `srtf`.
 struct Gain {
     reached: f64,
@@ -232,11 +236,10 @@ struct Gain {
 impl Gain {
     fn of(runs: &[Run]) -> Self {
         let (alone, srtf) = (&runs[0].jobs, &runs[1].jobs);
-        let jobs: Vec<(f64, f64)> = alone.iter().map(|j| (j.submitted, j.took())).collect();
         let exclusive = Figures::of(alone).average;
         Self {
             reached: exclusive / Figures::of(srtf).average,
-            ideal: exclusive / mean(&ideal::shortest_remaining_first(&jobs)),
+            ideal: exclusive / ideal_average(alone),
         }
     }
 
@@ -253,12 +256,7 @@ fn experiment(queue: &[QueuedJob], rounds: &[Vec<Run>]) -> Experiment {
         .iter()
         .map(|run| Figures::of(&run.jobs).row(&run.way.name(), exclusive))
         .collect();
-    let alone: Vec<(f64, f64)> = first[0]
-        .jobs
-        .iter()
-        .map(|job| (job.submitted, job.took()))
-        .collect();
-    let best = mean(&ideal::shortest_remaining_first(&alone));
+    let best = ideal_average(&first[0].jobs);
     let mut ideal_row = vec!["ideal, from durations alone".into(), format!("{best:.1} s")];
     ideal_row.extend(vec![String::new(); 5]);
     ideal_row.push(format!("{:.2} x", exclusive / best));

@@ -5,7 +5,6 @@
 //! end, on both sides.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use clap::Args;
 use salus_console::{Outcome, output};
@@ -19,10 +18,7 @@ use crate::contenders::queue::{self, ALIVE_MOST};
 use crate::contenders::service::PrivateService;
 use crate::contenders::setup::Setup;
 use crate::experiments::jct;
-use crate::json_text;
-use crate::measure::machine;
 use crate::report::experiment::{Claim, Experiment, Judgement, Plot, PlotKind, Series, Table};
-use crate::report::text;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -41,12 +37,7 @@ const TARGET: f64 = 0.1;
 pub(crate) fn replay(arguments: &Arguments) -> Outcome {
     let setup = arguments.common.setup()?;
     let experiment = measure(&setup, arguments.common.quick, &arguments.policies)?;
-    let machine = machine::description(&setup);
-    arguments.common.print(
-        || json_text(&json!({ "machine": machine, "experiment": experiment })),
-        || text::shown(&experiment, &machine),
-    );
-    Ok(ExitCode::SUCCESS)
+    arguments.common.show(&setup, &experiment)
 }
 
 /// One policy's run, and its replay.

@@ -5,8 +5,6 @@
 //! compilation cache, and several at once through the service under `pack`, in turn. One workload leaves
 //! a core idle when it is alone, as short trials of small models do; the other does not.
 
-use std::process::ExitCode;
-
 use clap::Args;
 use salus_console::{Outcome, output};
 use salus_daemon::config::Problem;
@@ -16,13 +14,10 @@ use crate::Common;
 use crate::contenders::queue::{self, Done, Submission};
 use crate::contenders::service::PrivateService;
 use crate::contenders::setup::{Route, Setup};
-use crate::json_text;
-use crate::measure::machine;
 use crate::measure::statistics::median;
 use crate::report::experiment::{
     Claim, Experiment, Judgement, Plot, PlotKind, Point, Series, Table,
 };
-use crate::report::text;
 
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -73,12 +68,7 @@ pub(crate) fn sweep(arguments: &Arguments) -> Outcome {
         false => (arguments.rounds.max(1), arguments.trials.max(1)),
     };
     let experiment = measure(&setup, rounds, trials)?;
-    let machine = machine::description(&setup);
-    arguments.common.print(
-        || json_text(&json!({ "machine": machine, "experiment": experiment })),
-        || text::shown(&experiment, &machine),
-    );
-    Ok(ExitCode::SUCCESS)
+    arguments.common.show(&setup, &experiment)
 }
 
 /// What a sweep took in each way: seconds in all, and of an average trial for import, compilation and
