@@ -27,6 +27,7 @@ use serde_json::json;
 use benches::{accelerator, callbacks, overhead, packing, paging, policies, switch};
 use contenders::helper_processes;
 use contenders::setup::Setup;
+pub use experiments::simulated::clocks;
 use experiments::{
     fairness, inference, jct, memory, overhead_curve, pairs, replay, sweep, whole_report,
 };

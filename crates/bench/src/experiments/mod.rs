@@ -8,6 +8,7 @@ pub(crate) mod memory;
 pub(crate) mod overhead_curve;
 pub(crate) mod pairs;
 pub(crate) mod replay;
+pub(crate) mod simulated;
 pub(crate) mod sweep;
 pub(crate) mod whole_report;
 

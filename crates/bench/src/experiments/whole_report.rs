@@ -18,7 +18,8 @@ use salus_daemon::config::Problem;
 
 use crate::contenders::setup::Setup;
 use crate::experiments::{
-    beside_training, fairness, inference, jct, memory, overhead_curve, pairs, replay, sweep,
+    beside_training, fairness, inference, jct, memory, overhead_curve, pairs, replay, simulated,
+    sweep,
 };
 use crate::measure::machine;
 use crate::report::experiment::Experiment;
@@ -129,6 +130,24 @@ const EXPERIMENTS: &[Entry] = &[
         ],
         seconds: [20.0, 65.0],
         run: |setup, quick| replay::measure(setup, quick, &["srtf".into()]),
+    },
+    Entry {
+        name: "study",
+        command: ["salus sim study --seeds 2", "salus sim study"],
+        seconds: [3.0, 25.0],
+        run: |_, quick| simulated::study(if quick { 2 } else { 30 }),
+    },
+    Entry {
+        name: "scale",
+        command: [
+            "salus sim scale --jobs 1000 --devices 100",
+            "salus sim scale",
+        ],
+        seconds: [3.0, 30.0],
+        run: |_, quick| match quick {
+            true => simulated::scale(1000, 100),
+            false => simulated::scale(10_000, 1000),
+        },
     },
 ];
 

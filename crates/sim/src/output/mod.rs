@@ -1,5 +1,6 @@
 //! What a run shows: a timeline of each job, as a picture, as tables and as numbers.
 
+pub(crate) mod experiments;
 pub(crate) mod picture;
 pub(crate) mod render;
 pub(crate) mod report;

@@ -1,13 +1,12 @@
 //! `salus sim scale`: what a simulation costs with more and more jobs.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use salus_daemon::config::Problem;
 use salus_engine::Policy;
-use salus_sim::{Clocks, Scale, ScaleStep, Workloads};
-use serde_json::{Value, json};
+use salus_sim::{Scale, ScaleStep, Workloads};
+use serde_json::Value;
 
 use super::progress::Progress;
 use crate::arguments::parse_policy;
@@ -38,29 +37,21 @@ pub(super) fn scale(arguments: &ScaleArguments) -> Outcome {
         policy: arguments.policy,
         ..Scale::default()
     };
-    let began = Instant::now();
     let progress = Progress::new();
-    let clocks = || Clocks {
-        wall: began.elapsed(),
-        work: worked().unwrap_or_else(|| began.elapsed()),
-    };
+    let clocks = salus_bench::clocks();
     let steps = scale.run(&Workloads::p100(), &clocks, &|step, of| {
         progress.begin("step", step as u64, of as u64);
     });
     progress.end();
     let steps = steps.ok_or_else(|| Problem::new("the built-in table has no workloads"))?;
     output::data(&match arguments.output {
-        Format::Json => format!("{:#}\n", steps.iter().map(json_of).collect::<Value>()),
+        Format::Json => format!(
+            "{:#}\n",
+            steps.iter().map(ScaleStep::json).collect::<Value>()
+        ),
         Format::Table => shown(&steps),
     });
     Ok(ExitCode::SUCCESS)
-}
-
-/// For how long the processor has worked for this thread: the first number of its statistics.
-fn worked() -> Option<Duration> {
-    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    let ns = statistics.split_whitespace().next()?.parse().ok()?;
-    Some(Duration::from_nanos(ns))
 }
 
 fn shown(steps: &[ScaleStep]) -> String {
@@ -81,16 +72,4 @@ fn shown(steps: &[ScaleStep]) -> String {
         ));
     }
     out
-}
-
-fn json_of(step: &ScaleStep) -> Value {
-    json!({
-        "jobs": step.jobs,
-        "devices": step.devices,
-        "iterations": step.iterations,
-        "events": step.events,
-        "seconds": step.took.as_secs_f64(),
-        "cpu_seconds": step.worked.as_secs_f64(),
-        "ns_per_event": step.ns_per_event(),
-    })
 }

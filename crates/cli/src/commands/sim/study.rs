@@ -6,7 +6,6 @@ use clap::Args;
 use salus_daemon::config::Problem;
 use salus_engine::Policy;
 use salus_sim::{STUDIED, Spread, StudiedTrace, Study, StudyReport, Target, Workloads};
-use serde_json::{Value, json};
 
 use super::progress::Progress;
 use super::{ms, threads};
@@ -40,7 +39,7 @@ pub(super) fn study(arguments: &StudyArguments) -> Outcome {
     progress.end();
     let report = report.ok_or_else(|| Problem::new("the built-in table has no workloads"))?;
     output::data(&match arguments.output {
-        Format::Json => format!("{:#}\n", json_of(&report)),
+        Format::Json => format!("{:#}\n", report.json()),
         Format::Table => shown(&report),
     });
     Ok(ExitCode::SUCCESS)
@@ -104,61 +103,4 @@ fn shown_target(target: &Target) -> String {
 fn spread(spread: Spread, places: usize) -> String {
     let Spread { median, p10, p90 } = spread;
     format!("{median:.places$} ({p10:.places$} to {p90:.places$})")
-}
-
-fn json_of(report: &StudyReport) -> Value {
-    let targets = report.targets();
-    json!({
-        "jobs": report.jobs,
-        "policies": STUDIED.map(|policy| json_of_policy(report, policy)),
-        "targets": targets.iter().map(json_of_target).collect::<Value>(),
-        "traces": report.traces.iter().map(json_of_trace).collect::<Value>(),
-    })
-}
-
-fn json_of_policy(report: &StudyReport, policy: Policy) -> Value {
-    let has_ideal = report
-        .traces
-        .iter()
-        .any(|trace| trace.of(policy).ideal.is_some());
-    let ideal = |spread: Spread| has_ideal.then(|| json_of_spread(spread));
-    json!({
-        "policy": policy.name(),
-        "completion_ms": json_of_spread(report.spread(|t| Some(ms(t.of(policy).completion)))),
-        "gain": json_of_spread(report.spread(|t| Some(t.gain(policy)))),
-        "ideal_gain": ideal(report.spread(|t| t.ideal_gain(policy))),
-        "part_of_ideal": ideal(report.spread(|t| t.part_of_ideal(policy))),
-    })
-}
-
-fn json_of_spread(spread: Spread) -> Value {
-    json!({"median": spread.median, "p10": spread.p10, "p90": spread.p90})
-}
-
-fn json_of_target(target: &Target) -> Value {
-    let bound = match target.at_least {
-        true => "at_least",
-        false => "at_most",
-    };
-    json!({
-        "what": target.what,
-        "found": json_of_spread(target.found),
-        bound: target.wanted,
-        "met": target.is_met(),
-    })
-}
-
-fn json_of_trace(trace: &StudiedTrace) -> Value {
-    let policies = trace.policies.iter().map(|studied| {
-        json!({
-            "policy": studied.policy.name(),
-            "completion_ms": ms(studied.completion),
-            "to_memory_p95_ms": ms(studied.to_memory_p95),
-            "to_first_iteration_ms": ms(studied.to_first_iteration),
-            "makespan_ms": ms(studied.makespan),
-            "ideal_completion_ms": studied.ideal.map(|ideal| ms(ideal.completion)),
-            "ideal_to_first_iteration_ms": studied.ideal.map(|i| ms(i.to_first_iteration)),
-        })
-    });
-    json!({"seed": trace.seed, "policies": policies.collect::<Value>()})
 }
