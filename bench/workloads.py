@@ -1,4 +1,4 @@
-"""The workloads of the experiments: fifteen models, and their training at any batch size.
+"""The workloads of the experiments: sixteen models, and their training at any batch size.
 
 A workload's name is its model and its batch size: `vae_64`. The models are small enough for a CPU,
 and differ as real ones do: in how long a step takes, how much of it uses more than one core, and
@@ -171,6 +171,29 @@ def lstm(batch, rng, length, vocabulary, width):
     return classifier(LSTM(), None, vocabulary, rng, symbols)
 
 
+def seq2seq(batch, rng, length, vocabulary, width):
+    """Reads a sequence and says it backwards."""
+    import numpy as np
+    from flax import linen as nn
+
+    class Seq2Seq(nn.Module):
+        @nn.compact
+        def __call__(self, symbols):
+            x = nn.Embed(vocabulary, width)(symbols)
+            # As for the LSTM.
+            cell = functools.partial(
+                nn.OptimizedLSTMCell, width, recurrent_kernel_init=nn.initializers.lecun_normal()
+            )
+            read, _ = nn.RNN(cell(), return_carry=True)(x)
+            # Each symbol is said after the one before it.
+            said = nn.Embed(vocabulary, width)(symbols[:, ::-1])
+            x = nn.RNN(cell())(said, initial_carry=read)
+            return nn.Dense(vocabulary)(x)
+
+    symbols = rng.integers(vocabulary, size=(BATCHES, batch, length + 1)).astype(np.int32)
+    return classifier(Seq2Seq(), None, vocabulary, rng, symbols)
+
+
 def transformer(batch, rng, length, vocabulary, width, layers):
     import jax.numpy as jnp
     import numpy as np
@@ -211,6 +234,7 @@ MODELS = {
     "superres": functools.partial(superres, side=16, channels=(16, 8)),
     "lstm": functools.partial(lstm, length=24, vocabulary=32, width=32),
     "lstm_wide": functools.partial(lstm, length=32, vocabulary=64, width=64),
+    "seq2seq": functools.partial(seq2seq, length=24, vocabulary=32, width=64),
     "transformer": functools.partial(transformer, length=32, vocabulary=64, width=64, layers=1),
     "transformer_deep": functools.partial(
         transformer, length=32, vocabulary=64, width=64, layers=3
@@ -237,8 +261,9 @@ class Training:
         import optax
 
         workload = make(name)
-        # The rate is an argument, so that all trials of a sweep run one program.
-        optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=rate)
+        # The rate is an argument of the step, and no constant of the start either, so that all
+        # trials of a sweep run the same programs.
+        optimizer = optax.inject_hyperparams(optax.adam)(learning_rate=0.0)
 
         def step(state, x, y):
             params, momenta = state

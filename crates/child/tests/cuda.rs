@@ -3,64 +3,28 @@
 //!
 //! It is started as a supervisor starts it, and told what to compile as a device host does.
 
+#[path = "../../../tests/cuda/gpu.rs"]
+mod gpu;
+
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use gpu::{description, lowered, plugin};
 use salus_channel::{Inbox, blob, open_blob, send_all};
 use salus_daemon::config::Config;
 use salus_daemon::paths::Places;
 use salus_daemon::supervisor::Launcher;
-use salus_device::{discover, vendor_package};
+use salus_device::vendor_package;
 use salus_formats::options;
 use salus_formats::requirements::required_options;
 use salus_wire::{
-    CompileRequest, Description, Error, FromCompiler, Memory, Reader, StoredProgram, Target,
-    ToCompiler, Value, Wire, env,
+    CompileRequest, Description, Error, FromCompiler, Reader, StoredProgram, Target, ToCompiler,
+    Wire, env,
 };
 
-/// A directory of `tests/cuda/lower.py`'s, and the `site-packages` that the wheels are installed in.
-const PROGRAMS: &str = "SALUS_TEST_CUDA_PROGRAMS";
-const SITE: &str = "SALUS_TEST_CUDA_SITE_PACKAGES";
-
 const H100: &str = include_str!("../../../tests/cuda/targets/h100.txtpb");
-
-fn variable(name: &str) -> PathBuf {
-    let set = std::env::var_os(name).map(PathBuf::from);
-    set.unwrap_or_else(|| panic!("{name} is not set: run `make test-cuda`"))
-}
-
-/// As a device host would describe such a GPU to its compilers.
-fn description(plugin: &Path) -> Description {
-    let memory = |id, kind: &str| Memory {
-        id,
-        kind: kind.into(),
-        kind_id: id,
-        debug_string: kind.into(),
-        display_string: kind.into(),
-    };
-    let opened = salus_pjrt::Plugin::open(plugin).expect("the wheel's plugin opens");
-    Description {
-        platform_name: "cuda".into(),
-        platform_version: "cuda 12090".into(),
-        kind: "a GPU that is not there".into(),
-        debug_string: String::new(),
-        display_string: String::new(),
-        local_hardware_id: 0,
-        plugin_attributes: Vec::new(),
-        device_attributes: Vec::new(),
-        memories: vec![memory(0, "device"), memory(1, "pinned_host")],
-        default_memory: 0,
-        lanes: 1,
-        capacity_bytes: 1 << 34,
-        on_host: false,
-        api_version: opened.api_version(),
-        plugin_path: plugin.display().to_string(),
-        serialized_topology: None,
-        topology_attributes: vec![("target_config".into(), Value::Text(H100.into()))],
-    }
-}
 
 /// A compiler process, which ends with its connection.
 struct Compiler {
@@ -85,7 +49,7 @@ impl Compiler {
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .expect("it starts");
-        let description = description(plugin);
+        let description = description(H100);
         let target = Target {
             description: description.clone(),
             tunes: false,
@@ -100,12 +64,8 @@ impl Compiler {
     }
 
     fn compile(&mut self, name: &str) -> Result<StoredProgram, Error> {
-        let read = |end: &str| {
-            let path = variable(PROGRAMS).join(format!("{name}.{end}"));
-            std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-        };
-        let code = read("mlirbc");
-        let options = options::rebuild(&read("options"), &required_options(&self.description));
+        let (code, options) = lowered(name);
+        let options = options::rebuild(&options, &required_options(&self.description));
         let request = CompileRequest {
             format: "mlir".into(),
             code_bytes: code.len() as u64,
@@ -136,11 +96,6 @@ impl Drop for Compiler {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
-}
-
-fn plugin() -> PathBuf {
-    let found = discover::find_plugin("cuda", &[variable(SITE)]);
-    found.unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]

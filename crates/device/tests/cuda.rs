@@ -5,21 +5,15 @@
 //! Computations must be equal, and everything must be read that a session is told of a program.
 
 mod common;
+#[path = "../../../tests/cuda/gpu.rs"]
+mod gpu;
 
-use std::path::PathBuf;
-
-use salus_device::{
-    Compiled, Description, Memory, PjrtConfig, PjrtDevice, Source, TargetCompiler, Value,
-};
+use gpu::{description, lowered, plugin};
+use salus_device::{Compiled, Description, PjrtConfig, PjrtDevice, Source, TargetCompiler};
 use salus_formats::proto::{Wire, fields};
 use salus_formats::requirements::required_options;
 use salus_formats::{hlo, options};
 use salus_pjrt::{Plugin, Topology};
-
-/// A directory of `lower.py`'s.
-const PROGRAMS: &str = "SALUS_TEST_CUDA_PROGRAMS";
-/// The `site-packages` that the wheel is installed in.
-const SITE: &str = "SALUS_TEST_CUDA_SITE_PACKAGES";
 
 const TARGETS: &[(&str, &str)] = &[
     (
@@ -35,56 +29,6 @@ const TARGETS: &[(&str, &str)] = &[
         include_str!("../../../tests/cuda/targets/b200.txtpb"),
     ),
 ];
-
-fn variable(name: &str) -> PathBuf {
-    let set = std::env::var_os(name).map(PathBuf::from);
-    set.unwrap_or_else(|| panic!("{name} is not set: run `make test-cuda`"))
-}
-
-fn plugin() -> PathBuf {
-    let found = salus_device::discover::find_plugin("cuda", &[variable(SITE)]);
-    found.unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// As a device host would describe such a GPU to its compilers.
-fn description(target: &str) -> Description {
-    let memory = |id, kind: &str| Memory {
-        id,
-        kind: kind.into(),
-        kind_id: id,
-        debug_string: kind.into(),
-        display_string: kind.into(),
-    };
-    let plugin = plugin();
-    Description {
-        platform_name: "cuda".into(),
-        platform_version: "cuda 12090".into(),
-        kind: "a GPU that is not there".into(),
-        debug_string: String::new(),
-        display_string: String::new(),
-        local_hardware_id: 0,
-        plugin_attributes: Vec::new(),
-        device_attributes: Vec::new(),
-        memories: vec![memory(0, "device"), memory(1, "pinned_host")],
-        default_memory: 0,
-        lanes: 1,
-        capacity_bytes: 1 << 34,
-        on_host: false,
-        api_version: Plugin::open(&plugin).expect("it opens").api_version(),
-        plugin_path: plugin.display().to_string(),
-        serialized_topology: None,
-        topology_attributes: vec![("target_config".into(), Value::Text(target.into()))],
-    }
-}
-
-/// A program of `lower.py`'s, and JAX's own options for it.
-fn lowered(name: &str) -> (Vec<u8>, Vec<u8>) {
-    let read = |end: &str| {
-        let path = variable(PROGRAMS).join(format!("{name}.{end}"));
-        std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
-    };
-    (read("mlirbc"), read("options"))
-}
 
 fn compile(compiler: &TargetCompiler, description: &Description, name: &str) -> Compiled {
     let (code, options) = lowered(name);

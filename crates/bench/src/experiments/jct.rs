@@ -17,7 +17,7 @@ use crate::Common;
 use crate::contenders::queue::{self, ALIVE_MOST, Done, Submission};
 use crate::contenders::service::PrivateService;
 use crate::contenders::setup::{Route, Setup};
-use crate::measure::statistics::{median, quantile_of};
+use crate::measure::statistics::{least, median, most, quantile_of};
 use crate::report::experiment::{Claim, Experiment, Judgement, Plot, PlotKind, Series, Table};
 
 #[derive(Args)]
@@ -361,12 +361,4 @@ fn round_json(queue: &[QueuedJob], runs: &[Run]) -> Value {
         json!({ "way": run.way.name(), "jobs": jobs.collect::<Vec<_>>() })
     };
     runs.iter().map(run).collect()
-}
-
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn most(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }

@@ -43,7 +43,7 @@ const WORKLOADS: [(&str, &str); 8] = [
 ];
 /// For a quick run: the ends and the middle.
 const QUICK: [usize; 3] = [0, 1, 5];
-pub(crate) const ROUNDS: usize = 8;
+pub(crate) const ROUNDS: usize = 5;
 const QUICK_ROUNDS: usize = 3;
 const BLOCK: Duration = Duration::from_millis(400);
 const QUICK_BLOCK: Duration = Duration::from_millis(200);

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::Common;
 use crate::benches::packing::{Pace, Ways};
 use crate::contenders::setup::Setup;
+use crate::measure::statistics::{geometric_mean, least, most};
 use crate::report::experiment::{
     Claim, Experiment, Judgement, Plot, PlotKind, Point, Series, Table,
 };
@@ -106,19 +107,6 @@ fn all_pairs() -> Vec<[(&'static str, &'static str); 2]> {
     let same = (0..count).map(|n| (n, n));
     let all = different.chain(same);
     all.map(|(a, b)| [WORKLOADS[a], WORKLOADS[b]]).collect()
-}
-
-fn geometric_mean(values: impl Iterator<Item = f64>) -> f64 {
-    let logs: Vec<f64> = values.map(f64::ln).collect();
-    (logs.iter().sum::<f64>() / logs.len() as f64).exp()
-}
-
-fn least(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn most(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::NEG_INFINITY, f64::max)
 }
 
 fn experiment(pairs: &[Pair], pace: Pace) -> Experiment {

@@ -62,19 +62,19 @@ const EXPERIMENTS: &[Entry] = &[
     Entry {
         name: "jct",
         command: ["salus bench jct --quick", "salus bench jct"],
-        seconds: [70.0, 1035.0],
+        seconds: [70.0, 871.0],
         run: |setup, quick| jct::measure(setup, quick, 5),
     },
     Entry {
         name: "sweep",
         command: [
-            "salus bench sweep --rounds 1 --trials 3",
-            "salus bench sweep --rounds 2 --trials 6",
+            "salus bench sweep --rounds 1 --trials 2",
+            "salus bench sweep --rounds 2 --trials 9",
         ],
-        seconds: [70.0, 280.0],
+        seconds: [50.0, 395.0],
         run: |setup, quick| match quick {
-            true => sweep::measure(setup, 1, 3),
-            false => sweep::measure(setup, 2, 6),
+            true => sweep::measure(setup, 1, 2),
+            false => sweep::measure(setup, 2, 9),
         },
     },
     Entry {
@@ -92,19 +92,19 @@ const EXPERIMENTS: &[Entry] = &[
             "salus bench policies --only inference --quick",
             "salus bench policies --only inference --rounds 2",
         ],
-        seconds: [15.0, 100.0],
+        seconds: [15.0, 91.0],
         run: |setup, quick| beside_training::measure(setup, quick, 2),
     },
     Entry {
         name: "pairs",
         command: ["salus bench pairs --quick", "salus bench pairs"],
-        seconds: [25.0, 345.0],
+        seconds: [25.0, 442.0],
         run: |setup, quick| pairs::measure(setup, quick, pairs::ROUNDS),
     },
     Entry {
         name: "fairness",
         command: ["salus bench fairness --quick", "salus bench fairness"],
-        seconds: [40.0, 100.0],
+        seconds: [40.0, 71.0],
         run: fairness::measure,
     },
     Entry {
@@ -113,13 +113,13 @@ const EXPERIMENTS: &[Entry] = &[
             "salus bench overhead-curve --quick",
             "salus bench overhead-curve",
         ],
-        seconds: [15.0, 110.0],
+        seconds: [15.0, 115.0],
         run: |setup, quick| overhead_curve::measure(setup, quick, overhead_curve::ROUNDS),
     },
     Entry {
         name: "memory",
         command: ["salus bench memory --quick", "salus bench memory"],
-        seconds: [15.0, 110.0],
+        seconds: [15.0, 86.0],
         run: memory::measure,
     },
     Entry {
@@ -128,13 +128,13 @@ const EXPERIMENTS: &[Entry] = &[
             "salus bench replay --quick --policies srtf",
             "salus bench replay --policies srtf",
         ],
-        seconds: [20.0, 65.0],
+        seconds: [20.0, 52.0],
         run: |setup, quick| replay::measure(setup, quick, &["srtf".into()]),
     },
     Entry {
         name: "study",
         command: ["salus sim study --seeds 2", "salus sim study"],
-        seconds: [3.0, 25.0],
+        seconds: [3.0, 18.0],
         run: |_, quick| simulated::study(if quick { 2 } else { 30 }),
     },
     Entry {
@@ -143,7 +143,7 @@ const EXPERIMENTS: &[Entry] = &[
             "salus sim scale --jobs 1000 --devices 100",
             "salus sim scale",
         ],
-        seconds: [3.0, 30.0],
+        seconds: [3.0, 26.0],
         run: |_, quick| match quick {
             true => simulated::scale(1000, 100),
             false => simulated::scale(10_000, 1000),
