@@ -17,8 +17,9 @@ const INNER: f64 = 250.0;
 const LINE: f64 = 20.0;
 /// Of a letter, about.
 const LETTER: f64 = 6.6;
-/// Words under the groups stand aslant if there is less room for them than this, and take as much height.
-const ASLANT: f64 = 62.0;
+/// Words under the groups stand aslant, by 35 degrees, if there is too little room for them: how much height
+/// a letter takes then.
+const ASLANT: f64 = 4.2;
 const UPRIGHT: f64 = 18.0;
 /// What a group of bars fills of its place.
 const FILLED: f64 = 0.8;
@@ -123,8 +124,9 @@ impl<'a> Drawing<'a> {
         };
         let room = (WIDTH - LEFT - RIGHT) / plot.groups.len().max(1) as f64;
         let longest = plot.groups.iter().map(|word| word.chars().count()).max();
-        let aslant = bars && longest.unwrap_or(0) as f64 * LETTER > room;
-        let words = if aslant { ASLANT } else { UPRIGHT };
+        let longest = longest.unwrap_or(0) as f64;
+        let aslant = bars && longest * LETTER > room;
+        let words = UPRIGHT + if aslant { longest * ASLANT } else { 0.0 };
         let title = if plot.x.is_empty() { 0.0 } else { LINE };
         Self {
             plot,
