@@ -35,10 +35,11 @@ const WARNINGS: &str = "1";
 /// small pages, a quarter of a large step is spent on faulting it in again. The thresholds are those
 /// that the C library comes to by itself in a process that has freed something large: without them it
 /// returns a small step's scratch to the system after every step. What should go back when arrays
-/// have left, goes back (`device_host/memory/heap.rs`).
+/// have left, goes back (`device_host/memory/heap.rs`). Fast bins are off: they are merged, under the
+/// arena's lock, whenever something large is freed, which steps do all the time.
 const TUNABLES: &str = "GLIBC_TUNABLES";
 const HEAP: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:\
-                    glibc.malloc.trim_threshold=67108864";
+                    glibc.malloc.trim_threshold=67108864:glibc.malloc.mxfast=0";
 
 /// LAPACK's own threads: as many as in JAX's own process, that is, the cores, or what one of these
 /// says. A bound on the plugin's pool bounds them, too, unless both are set.
