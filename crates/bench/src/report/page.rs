@@ -36,6 +36,8 @@ impl Report {
     }
 }
 
+/// On a phone a claim is a block of lines, each with the title of its column, and plots keep a size at which
+/// their words can be read and are scrolled.
 const STYLE: &str = "\
 :root{color-scheme:light dark;--text:#24292f;--soft:#57606a;--back:#fff;--card:#f6f8fa;--line:#d0d7de;\
 --good:#1a7f37;--bad:#b35900}\
@@ -59,7 +61,11 @@ font-variant-numeric:tabular-nums}\
 .met{color:var(--good);font-weight:600}.missed{color:var(--bad);font-weight:600}\
 .plot{display:block;width:100%;min-width:30rem;max-width:46rem;height:auto}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem;font-size:.9rem}\
-dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}";
+dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}\
+@media(max-width:40rem){.plot{min-width:36rem}.claims thead{display:none}\
+.claims tr{display:block;padding:.7rem 0;border-bottom:1px solid var(--line)}\
+.claims td,.claims td:first-child,.claims .why{display:block;min-width:0;padding:.05rem 0;border:0}\
+.claims td[data-is]::before{content:attr(data-is) \": \";color:var(--soft)}}";
 
 pub(crate) fn html(report: &Report) -> String {
     let mut body = format!(
@@ -158,24 +164,26 @@ fn machine(report: &Report) -> String {
     format!("<dl>\n{lines}</dl>\n")
 }
 
+/// Columns of the claims; the first three need no title where they stand one below the other.
+const TITLES: [&str; 8] = [
+    "claim",
+    "here",
+    "",
+    "target",
+    "original",
+    "rounds, spread",
+    "reason",
+    "command",
+];
+
 fn claims(report: &Report) -> String {
-    let titles = [
-        "claim",
-        "here",
-        "",
-        "target",
-        "original",
-        "rounds, spread",
-        "reason",
-        "command",
-    ];
     let mut rows = String::new();
     for part in &report.parts {
         for claim in &part.experiment.claims {
             rows.push_str(&claim_row(claim, &part.experiment));
         }
     }
-    let titles: String = titles
+    let titles: String = TITLES
         .iter()
         .map(|title| format!("<th>{title}</th>"))
         .collect();
@@ -201,19 +209,29 @@ fn claim_row(claim: &Claim, experiment: &Experiment) -> String {
         true => "–".to_owned(),
         false => prose(text),
     };
-    format!(
-        "<tr><td><a href=\"#{}\">{}</a></td><td><strong>{}</strong></td><td class=\"{class}\">{}</td>\
-         <td>{}</td><td>{}</td><td>{}</td><td class=\"why\">{}</td><td><code>{}</code></td></tr>\n",
+    let first = format!(
+        "<td><a href=\"#{}\">{}</a></td><td><strong>{}</strong></td><td class=\"{class}\">{}</td>",
         escaped(&experiment.name),
         prose(&claim.what),
         prose(&claim.measured),
         claim.verdict.as_str(),
+    );
+    let others = [
         none(&claim.target),
         none(&claim.original),
         escaped(&spread),
         none(&claim.reason),
-        escaped(&experiment.command),
-    )
+        format!("<code>{}</code>", escaped(&experiment.command)),
+    ];
+    let others = TITLES[3..].iter().zip(others).map(|(title, text)| {
+        let class = if *title == "reason" {
+            " class=\"why\""
+        } else {
+            ""
+        };
+        format!("<td{class} data-is=\"{title}\">{text}</td>")
+    });
+    format!("<tr>{first}{}</tr>\n", others.collect::<String>())
 }
 
 fn absent(report: &Report) -> String {
