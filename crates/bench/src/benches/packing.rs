@@ -14,9 +14,9 @@ use salus_daemon::config::Problem;
 use serde_json::{Value, json};
 
 use crate::Common;
-use crate::contenders::Side;
 use crate::contenders::jobs::{Jobs, PREPARE_TIME};
 use crate::contenders::setup::{Route, Setup};
+use crate::contenders::{Side, ask_at_once};
 use crate::json_text;
 use crate::measure::machine;
 use crate::measure::statistics::median;
@@ -183,11 +183,11 @@ impl Ways {
 
     fn prepare(&mut self, rows: [&str; 2]) -> Result<(), Problem> {
         let prepare = |row: &str| json!({ "do": "prepare", "row": row });
-        for pair in self.all() {
-            for (job, row) in pair.iter_mut().zip(rows) {
-                job.ask(&prepare(row), PREPARE_TIME)?;
-            }
-        }
+        let jobs = self.all().into_iter().flat_map(|pair| {
+            let jobs = pair.iter_mut().zip(rows);
+            jobs.map(|(job, row)| (job, prepare(row)))
+        });
+        ask_at_once(jobs, PREPARE_TIME)?;
         Ok(())
     }
 

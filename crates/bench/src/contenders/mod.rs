@@ -98,17 +98,13 @@ impl Sides {
 
     /// Lets every side compile the row and run it for a while. Returns what the first side says.
     pub(crate) fn prepare(&mut self, row: &str, warm: Duration) -> Result<Value, Problem> {
-        let mut first = Value::Null;
-        for side in &mut self.all {
-            let said = side.ask(&json!({ "do": "prepare", "row": row }), PREPARE_TIME)?;
-            if first.is_null() {
-                first = said;
-            }
-        }
+        let command = json!({ "do": "prepare", "row": row });
+        let sides = self.all.iter_mut().map(|side| (side, command.clone()));
+        let said = ask_at_once(sides, PREPARE_TIME)?;
         for side in 0..SIDES {
             self.block(side, row, warm)?;
         }
-        Ok(first)
+        Ok(said.into_iter().next().unwrap_or_default())
     }
 
     pub(crate) fn block(
@@ -139,6 +135,21 @@ impl Sides {
         }
         Ok(())
     }
+}
+
+/// Asks each side its own and waits for all: while one traces its program, another's is compiled.
+pub(crate) fn ask_at_once<'a>(
+    asked: impl Iterator<Item = (&'a mut Side, Value)>,
+    time: Duration,
+) -> Result<Vec<Value>, Problem> {
+    let mut asked: Vec<_> = asked.collect();
+    for (side, command) in &mut asked {
+        side.tell(command)?;
+    }
+    let answers = asked
+        .into_iter()
+        .map(|(side, command)| side.hear(&command, time));
+    answers.collect()
 }
 
 impl Side {

@@ -16,9 +16,9 @@ use salus_daemon::config::Problem;
 use serde_json::{Value, json};
 
 use crate::Common;
-use crate::contenders::Side;
 use crate::contenders::jobs::{Jobs, PREPARE_TIME};
 use crate::contenders::setup::{Route, Setup};
+use crate::contenders::{Side, ask_at_once};
 use crate::measure::statistics::{geometric_mean, median, quantile_of};
 use crate::report::experiment::{Claim, Experiment, Judgement, Plot, PlotKind, Series, Table};
 use crate::report::number;
@@ -115,7 +115,10 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     let pace = Pace { alone, low, rising };
     output::say("inference: preparing the models alone");
     let mut single = Side::start(setup, "alone", &Route::Direct)?;
-    let said = prepare(&mut single, &KINDS.map(String::from), PROCESSES)?;
+    let said = single.ask(
+        &preparation(&KINDS.map(String::from), PROCESSES),
+        PREPARE_TIME,
+    )?;
     let footprints: Vec<Footprint> = said["models"]
         .as_array()
         .into_iter()
@@ -134,10 +137,13 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     ));
     let memory = budget.to_string();
     let mut jobs = Jobs::start(setup, &["--policy", "fair", "--memory", &memory])?;
-    for (seed, models) in processes().iter().enumerate() {
-        let job = jobs.add(setup, &[])?;
-        prepare(job, models, seed)?;
+    let processes = processes();
+    for _ in &processes {
+        jobs.add(setup, &[])?;
     }
+    let models = processes.iter().enumerate();
+    let commands = models.map(|(seed, models)| preparation(models, seed));
+    ask_at_once(jobs.all.iter_mut().zip(commands), PREPARE_TIME)?;
     let mut found = Vec::new();
     for round in 1..=rounds {
         output::say(&format!("inference: round {round} of {rounds}"));
@@ -158,10 +164,9 @@ fn processes() -> Vec<Vec<String>> {
 }
 
 /// With equal seeds, requests would come to several processes at the same moments.
-fn prepare(side: &mut Side, models: &[String], seed: usize) -> Result<Value, Problem> {
+fn preparation(models: &[String], seed: usize) -> Value {
     let with = json!({ "models": models, "seed": seed });
-    let command = json!({ "do": "prepare", "row": ROW, "with": with });
-    side.ask(&command, PREPARE_TIME)
+    json!({ "do": "prepare", "row": ROW, "with": with })
 }
 
 /// Bytes that hold all parameters, a request of each process, and the largest scratch.

@@ -59,7 +59,14 @@ const QUICK_SHARE: f64 = 0.3;
 /// Processes at once where each has a fixed share of the device's memory: the device is taken to be
 /// large enough for two of the largest job.
 const STATIC_SHARES: usize = 2;
-const POLICIES: [&str; 3] = ["fair", "pack", "las"];
+/// What runs once, beside exclusive use and `srtf`; the first of them also in a quick run.
+const OTHERS: [Way; 5] = [
+    Way::Unmanaged,
+    Way::Static,
+    Way::Service("fair"),
+    Way::Service("pack"),
+    Way::Service("las"),
+];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -94,16 +101,15 @@ pub(crate) fn jct(arguments: &Arguments) -> Outcome {
 
 pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Experiment, Problem> {
     let queue = queue(quick);
-    let (rounds, policies) = match quick {
-        true => (1, &POLICIES[..1]),
-        false => (rounds.max(1), &POLICIES[..]),
+    let (rounds, others) = match quick {
+        true => (1, &OTHERS[..1]),
+        false => (rounds.max(1), &OTHERS[..]),
     };
     let mut all: Vec<Vec<Run>> = Vec::new();
     for round in 1..=rounds {
         let mut ways = vec![Way::Exclusive, Way::Service("srtf")];
         if round == 1 {
-            ways.extend(policies.iter().map(|policy| Way::Service(policy)));
-            ways.extend([Way::Unmanaged, Way::Static]);
+            ways.extend(others);
         }
         let mut runs: Vec<Run> = Vec::new();
         for way in ways {

@@ -40,7 +40,7 @@ const WORKLOADS: [(&str, &str); 5] = [
 pub(crate) const ROUNDS: usize = 3;
 const BLOCK: Duration = Duration::from_secs(1);
 const QUICK_BLOCK: Duration = Duration::from_millis(500);
-const QUICK_PAIRS: usize = 3;
+const QUICK_PAIRS: usize = 2;
 /// Without Salus the first second of a program is slow; `pack` tries both ways before it keeps to one.
 const BEFORE: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(8)];
 const QUICK_BEFORE: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(2)];

@@ -68,14 +68,11 @@ const EXPERIMENTS: &[Entry] = &[
     Entry {
         name: "sweep",
         command: [
-            "salus bench sweep --rounds 1 --trials 2",
+            "salus bench sweep --quick",
             "salus bench sweep --rounds 2 --trials 9",
         ],
         seconds: [50.0, 395.0],
-        run: |setup, quick| match quick {
-            true => sweep::measure(setup, 1, 2),
-            false => sweep::measure(setup, 2, 9),
-        },
+        run: |setup, quick| sweep::measure(setup, quick, 2, 9),
     },
     Entry {
         name: "inference",
