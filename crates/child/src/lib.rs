@@ -11,8 +11,8 @@ use std::ffi::{c_char, c_int};
 use std::process::ExitCode;
 
 use salus_daemon::config::Problem;
-use salus_daemon::log;
 use salus_daemon::supervisor;
+use salus_daemon::{heap, log};
 
 const VERSION: &std::ffi::CStr = match std::ffi::CStr::from_bytes_with_nul(
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes(),
@@ -33,7 +33,7 @@ pub extern "C" fn salus_child_version() -> *const c_char {
 #[expect(unsafe_code, reason = "a symbol that is exported")]
 pub extern "C" fn salus_child_main(role: u32) -> c_int {
     let ended = std::panic::catch_unwind(|| match role {
-        0 => supervisor::device_host(),
+        0 => supervisor::device_host(heap::trim_c_library),
         _ => supervisor::compiler(),
     });
     match ended {

@@ -8,6 +8,7 @@
 mod arguments;
 mod background;
 mod commands;
+mod heap;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -7,6 +7,7 @@ mod board;
 pub mod compiler;
 pub mod config;
 pub mod device_host;
+pub mod heap;
 pub mod log;
 mod open_device;
 pub mod paths;

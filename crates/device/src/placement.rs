@@ -28,9 +28,8 @@ impl Placement {
         is_host_memory(description, self.memory)
     }
 
-    /// Its number among the memories of all lanes, lane by lane; an error if the device has no such
-    /// lane or memory.
-    pub fn number(self, description: &Description) -> Result<usize, Error> {
+    /// An error if the device has no such lane or memory.
+    pub fn check(self, description: &Description) -> Result<(), Error> {
         let Self { lane, memory } = self;
         let (lanes, memories) = (description.lanes, description.memories.len());
         if lane >= lanes || memory as usize >= memories {
@@ -42,7 +41,7 @@ impl Placement {
                 ),
             ));
         }
-        Ok(lane as usize * memories + memory as usize)
+        Ok(())
     }
 }
 

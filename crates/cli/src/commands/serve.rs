@@ -21,7 +21,7 @@ use salus_device::discover;
 use salus_engine::Policy;
 
 use crate::arguments::{parse_bytes, parse_policy};
-use crate::{Outcome, Where, background, output, ps};
+use crate::{Outcome, Where, background, heap, output, ps};
 
 #[derive(Args, Clone, Default)]
 pub(crate) struct Arguments {
@@ -252,7 +252,7 @@ pub(crate) fn find_lapack(config: &Config, plugin: &Path) -> Result<PathBuf, Pro
 }
 
 pub(crate) fn device_host() -> Outcome {
-    supervisor::device_host()
+    supervisor::device_host(heap::give_back)
 }
 
 pub(crate) fn compiler() -> Outcome {

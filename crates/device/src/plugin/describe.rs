@@ -1,28 +1,29 @@
 //! Asks a vendor's client who it is: the [`Description`] that every session starts from.
 
-use salus_pjrt::{Client, Device, Plugin};
+use salus_pjrt::Plugin;
 
+use super::lane::Lane;
 use crate::failure::{INTERNAL, error, optional, values, vendor};
 use crate::{Description, Error, Memory, machine};
 
-/// Describes the device whose lanes are `lanes`, virtual devices of one client. Without a capacity it is
-/// a part of the machine's memory.
+/// Describes the device whose lanes are `lanes`, by the first of them: all are alike. Without a capacity it
+/// is a part of the machine's memory.
 pub(crate) fn describe(
     plugin: &Plugin,
-    client: &Client,
-    lanes: &[Device],
+    lanes: &[Lane],
     capacity_bytes: Option<u64>,
 ) -> Result<Description, Error> {
-    let device = lanes.first().ok_or_else(|| {
+    let first = lanes.first().ok_or_else(|| {
         error(
             INTERNAL,
             format!("the plugin {} has no device", plugin.path().display()),
         )
     })?;
+    let (client, device) = (&first.client, &first.device);
     let platform_name = client.platform_name().map_err(vendor)?;
     let on_host = platform_name == "cpu";
     let default = device.default_memory().map_err(vendor)?;
-    let memories = device.memories().map_err(vendor)?;
+    let memories = &first.memories;
     let default_memory = memories.iter().position(|memory| *memory == default);
     let topology = optional(client.topology())?;
     let attributes = topology

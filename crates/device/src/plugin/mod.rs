@@ -1,7 +1,7 @@
 //! The real device: any vendor's PJRT plugin.
 //!
-//! One client. On the CPU plugin a lane is one of the client's virtual devices, elsewhere there is
-//! one lane. Lane 0 is what the description shows.
+//! A lane is a client of the plugin: on the CPU plugin there are several, elsewhere there is one. Lane 0 is
+//! what the description shows.
 //!
 //! `done` closures of one lane's launches may be called out of order by some microseconds: the
 //! plugin runs launches in order, but each completion is reported by the thread that ran it.
@@ -13,8 +13,10 @@
 
 mod carry;
 mod compile;
+mod cores;
 mod describe;
 mod handler;
+mod lane;
 mod open;
 mod pool;
 mod preload;
@@ -30,14 +32,15 @@ use std::any::Any;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use salus_pjrt::{Buffer, Client, Launch, LoadedExecutable};
+use salus_pjrt::{Buffer, Launch};
 
 use compile::{Compilation, With};
+use cores::Cores;
+use lane::{Lane, LoadedProgram};
 pub use open::{PjrtConfig, Purpose};
 pub use preload::preload;
 use sites::{CallingProgram, Home, Sites};
 pub use target_compiler::TargetCompiler;
-use upload::Transfers;
 
 use crate::element::is_token;
 use crate::failure::{INTERNAL, INVALID_ARGUMENT, error, vendor};
@@ -47,12 +50,9 @@ use crate::{
 };
 
 pub struct PjrtDevice {
-    client: Client,
-    transfers: Transfers,
-    /// One virtual device each.
-    lanes: Vec<salus_pjrt::Device>,
-    /// Memories of all lanes, lane by lane: see [`Placement::number`].
-    memories: Vec<salus_pjrt::Memory>,
+    /// At least one.
+    lanes: Vec<Lane>,
+    cores: Arc<Cores>,
     description: Description,
     sites: Sites,
     /// Never sent twice, so that launches of two sessions cannot be taken for one.
@@ -70,7 +70,7 @@ pub struct PjrtProgram {
 }
 
 enum ProgramKind {
-    Loaded(LoadedExecutable),
+    Loaded(LoadedProgram),
     CallsBack(CallingProgram),
 }
 
@@ -92,10 +92,24 @@ const CALLS_BACK: &str = "the program calls back, so it must be run to its end";
 const BLOCK_BYTES: u64 = 256;
 
 impl PjrtDevice {
-    fn memory(&self, placement: Placement) -> Result<&salus_pjrt::Memory, Error> {
-        let number = placement.number(&self.description)?;
-        let memory = self.memories.get(number);
-        memory.ok_or_else(|| error(INTERNAL, "the vendor's lanes differ in their memories"))
+    fn lane(&self, number: u32) -> Result<&Lane, Error> {
+        self.lanes.get(number as usize).ok_or_else(|| {
+            let have = self.lanes.len();
+            error(
+                INVALID_ARGUMENT,
+                format!("lane {number} of a device with {have} lanes"),
+            )
+        })
+    }
+
+    /// The lane and memory of a placement.
+    fn place(&self, placement: Placement) -> Result<(&Lane, &salus_pjrt::Memory), Error> {
+        placement.check(&self.description)?;
+        let lane = self.lane(placement.lane)?;
+        let memory = lane.memories.get(placement.memory as usize);
+        let memory =
+            memory.ok_or_else(|| error(INTERNAL, "the vendor's lanes differ in their memories"))?;
+        Ok((lane, memory))
     }
 }
 
@@ -121,7 +135,7 @@ impl Device for PjrtDevice {
 
     fn compile(&self, source: &Source<'_>) -> Result<Compiled, Error> {
         let compilation = Compilation {
-            with: With::Client(&self.client),
+            with: With::Client(&self.lanes[0].client),
             description: &self.description,
         };
         compilation.run(source)
@@ -144,25 +158,7 @@ impl Device for PjrtDevice {
             let calling = CallingProgram::new(compiled.executable.clone(), outputs.clone());
             return Ok(program(ProgramKind::CallsBack(calling), outputs));
         }
-        let loaded = self
-            .client
-            .deserialize_and_load(&compiled.executable, None)
-            .map_err(vendor)?;
-        // `launch` relies on it: the vendor writes as many outputs as the program has.
-        let count = loaded
-            .executable()
-            .and_then(|executable| executable.num_outputs())
-            .map_err(vendor)?;
-        if count != signature.outputs.len() {
-            return Err(error(
-                INVALID_ARGUMENT,
-                format!(
-                    "the program `{}` has {count} outputs, its signature {}",
-                    signature.name,
-                    signature.outputs.len()
-                ),
-            ));
-        }
+        let loaded = LoadedProgram::new(compiled, &self.lanes)?;
         Ok(program(ProgramKind::Loaded(loaded), outputs))
     }
 
@@ -172,9 +168,9 @@ impl Device for PjrtDevice {
         shape: &Shape,
         placement: Placement,
     ) -> Result<PjrtArray, Error> {
-        let memory = self.memory(placement)?;
+        let (lane, memory) = self.place(placement)?;
         let is_default = placement.is_default(&self.description);
-        self.transfers.upload(host, shape, memory, is_default)
+        lane.transfers.upload(host, shape, memory, is_default)
     }
 
     fn launch(
@@ -185,13 +181,7 @@ impl Device for PjrtDevice {
         keep: &[u32],
         done: Done,
     ) -> Result<Vec<PjrtArray>, Error> {
-        let device = self.lanes.get(lane as usize).ok_or_else(|| {
-            let have = self.lanes.len();
-            error(
-                INVALID_ARGUMENT,
-                format!("lane {lane} of a device with {have} lanes"),
-            )
-        })?;
+        let runs_in = self.lane(lane)?;
         if arguments.len() != program.num_parameters {
             let (have, wanted) = (arguments.len(), program.num_parameters);
             return Err(error(
@@ -202,7 +192,7 @@ impl Device for PjrtDevice {
         let arguments: Vec<&Buffer> = arguments.iter().map(|array| &array.buffer).collect();
         let keep: Vec<i64> = keep.iter().map(|&index| i64::from(index)).collect();
         let launch = Launch {
-            device,
+            device: &runs_in.device,
             arguments: &arguments,
             num_outputs: program.outputs.len(),
             keep: &keep,
@@ -212,6 +202,8 @@ impl Device for PjrtDevice {
         let ProgramKind::Loaded(loaded) = &program.kind else {
             return Err(error(INVALID_ARGUMENT, CALLS_BACK));
         };
+        let loaded = loaded.on(lane as usize, runs_in)?;
+        let on_cores = self.cores.begin(lane as usize);
         // SAFETY: `load` compared the number of outputs; the caller checked types and shapes.
         let (outputs, complete) = unsafe { loaded.execute(&launch) }.map_err(vendor)?;
         let bytes = program.output_bytes.get_or_init(|| {
@@ -221,7 +213,11 @@ impl Device for PjrtDevice {
                 .map(|output| output.on_device_bytes().unwrap_or(0))
                 .collect()
         });
-        complete.on_ready(move |result| done(result.map_err(vendor)));
+        complete.on_ready(move |result| {
+            // First: what is started because of this end does not run beside it.
+            drop(on_cores);
+            done(result.map_err(vendor));
+        });
         let outputs = outputs.into_iter().zip(&program.outputs).zip(bytes);
         let array = |((buffer, shape), &bytes): ((Buffer, &Arc<Shape>), &u64)| PjrtArray {
             buffer,
@@ -245,10 +241,11 @@ impl Device for PjrtDevice {
         };
         let memory = |output: usize| {
             let memory = program.output_memories[output];
-            self.memory(Placement { lane, memory })
+            let (_, memory) = self.place(Placement { lane, memory })?;
+            Ok(memory)
         };
         let home = Home {
-            transfers: &self.transfers,
+            transfers: &self.lane(lane)?.transfers,
             memory: &memory,
         };
         self.sites.run(calling, &home, arguments, keep, callbacks)
@@ -262,7 +259,8 @@ impl Device for PjrtDevice {
     }
 
     fn read(&self, array: &PjrtArray, target: Box<dyn HostMemory>, form: &ReadForm, done: Done) {
-        self.transfers.read(array, target, form, done);
+        // Whichever lane it is in.
+        self.lanes[0].transfers.read(array, target, form, done);
     }
 
     fn array_bytes(&self, array: &PjrtArray) -> u64 {
@@ -277,7 +275,7 @@ impl Device for PjrtDevice {
     }
 
     fn memory_use(&self) -> Option<MemoryUse> {
-        let stats = self.lanes.first()?.memory_stats().ok()?;
+        let stats = self.lanes.first()?.device.memory_stats().ok()?;
         let bytes = u64::try_from(stats.bytes_in_use).ok()?;
         let told = |bytes: Option<i64>| bytes.and_then(|bytes| u64::try_from(bytes).ok());
         // Allocators that do not know it say 0.
@@ -295,7 +293,7 @@ impl Device for PjrtDevice {
         // Where memory is shared, transfers copy nothing that registering would save.
         match self.description.on_host {
             true => Ok(None),
-            false => register::register(&self.client, memory),
+            false => register::register(&self.lanes[0].client, memory),
         }
     }
 
@@ -305,9 +303,9 @@ impl Device for PjrtDevice {
     }
 
     fn copy_to_memory(&self, array: &PjrtArray, placement: Placement) -> Result<PjrtArray, Error> {
-        let target = self.memory(placement)?;
+        let (lane, target) = self.place(placement)?;
         if is_token(&array.shape) {
-            return self.transfers.another_token(target);
+            return lane.transfers.another_token(target);
         }
         let buffer = array.buffer.copy_to_memory(target).map_err(vendor)?;
         PjrtArray::new(buffer, array.shape.clone())

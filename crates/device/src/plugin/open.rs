@@ -1,12 +1,14 @@
 //! Opens a vendor's plugin, and a client of it with the lanes and the memory that are wanted.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicI32;
 
 use salus_pjrt::{Client, Plugin};
 
+use super::cores::{self, Cores};
+use super::lane::Lane;
 use super::sites::Sites;
-use super::upload::Transfers;
 use super::{PjrtDevice, describe, handler, pool};
 use crate::failure::{NOT_FOUND, error, vendor, vendor_values};
 use crate::{Error, Value};
@@ -50,8 +52,8 @@ pub enum Purpose {
 
 pub(super) type Options = Vec<(String, salus_pjrt::Value)>;
 
-/// The option by which the CPU plugin takes its number of virtual devices.
-const CPU_LANES: &str = "cpu_device_count";
+/// The option by which the CPU plugin takes its number of virtual devices: four unless it is told.
+const CPU_DEVICES: &str = "cpu_device_count";
 
 pub(super) fn open_plugin(path: &Path) -> Result<Plugin, Error> {
     if !path.is_file() {
@@ -83,54 +85,57 @@ impl PjrtDevice {
 
     pub fn open(config: &PjrtConfig) -> Result<PjrtDevice, Error> {
         let plugin = open_plugin(&config.plugin)?;
-        let (client, options) = open_client(&plugin, config)?;
+        let (opened, threads) = cores::started_by(|| open_client(&plugin, config));
+        let (client, options) = opened?;
+        let mut threads = vec![threads];
         if let Some(registered) = handler::register(&client, config.lapack.as_deref()) {
             registered?;
         }
-        let mut lanes = client.addressable_devices().map_err(vendor)?;
         let on_host = client.platform_name().map_err(vendor)? == "cpu";
-        if !on_host {
-            // Devices of other plugins are devices, not lanes: the first is ours.
-            lanes.truncate(1);
-        }
-        let transfers = Transfers::new(client.clone(), on_host);
-        let capacity_bytes = match lanes.first() {
-            Some(device) if !on_host => Some(pool::take(device, &transfers, config, &options)?),
-            _ => config.capacity_bytes,
+        let first = Lane::new(client, on_host)?;
+        let capacity_bytes = match on_host {
+            true => config.capacity_bytes,
+            false => Some(pool::take(
+                &first.device,
+                &first.transfers,
+                config,
+                &options,
+            )?),
         };
-        let description = describe::describe(&plugin, &client, &lanes, capacity_bytes)?;
-        let mut memories = Vec::new();
-        for lane in &lanes {
-            memories.extend(lane.memories().map_err(vendor)?);
+        let mut lanes = vec![first];
+        if on_host {
+            for _ in 1..config.lanes.max(1) {
+                let (client, its) = cores::started_by(|| create_client(&plugin, &options));
+                lanes.push(Lane::new(client?, on_host)?);
+                threads.push(its);
+            }
         }
+        let description = describe::describe(&plugin, &lanes, capacity_bytes)?;
         Ok(PjrtDevice {
-            transfers,
             sites: Sites::new(plugin, pool::beside(options)),
-            client,
             lanes,
-            memories,
+            cores: Arc::new(Cores::new(threads)),
             description,
             next_launch: AtomicI32::new(1),
         })
     }
 }
 
-/// Opens a client with `config.lanes` virtual devices if it is the CPU plugin's, and with a pool of the
-/// right size if it is a GPU's.
+/// Opens a client with one device if it is the CPU plugin's, and with a pool of the right size if it is a
+/// GPU's.
 fn open_client(plugin: &Plugin, config: &PjrtConfig) -> Result<(Client, Options), Error> {
     let options = vendor_values(&config.options);
     if plugin.is_of_a_gpu() {
         return pool::open(plugin, config, options);
     }
-    let mut with_lanes = options.clone();
-    // `config.lanes` is the only source of the number of lanes.
-    with_lanes.retain(|(name, _)| name != CPU_LANES);
-    let lanes = i64::from(config.lanes.max(1));
-    with_lanes.push((CPU_LANES.to_owned(), salus_pjrt::Value::Int(lanes)));
+    let mut of_cpu = options.clone();
+    // A lane is a client, so each has one device, whatever the options say.
+    of_cpu.retain(|(name, _)| name != CPU_DEVICES);
+    of_cpu.push((CPU_DEVICES.to_owned(), salus_pjrt::Value::Int(1)));
     // Only a client can say which platform it is. Most are the CPU's; others refuse an option that
     // they do not know before they look for a device.
-    if let Ok(client) = create_client(plugin, &with_lanes) {
-        return Ok((client, with_lanes));
+    if let Ok(client) = create_client(plugin, &of_cpu) {
+        return Ok((client, of_cpu));
     }
     let client = create_client(plugin, &options)?;
     if pool::PLATFORMS.contains(&&*client.platform_name().map_err(vendor)?) {

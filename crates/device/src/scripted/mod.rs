@@ -225,7 +225,7 @@ impl Device for ScriptedDevice {
         shape: &Shape,
         placement: Placement,
     ) -> Result<ScriptedArray, Error> {
-        placement.number(&self.description)?;
+        placement.check(&self.description)?;
         let is_default = placement.is_default(&self.description);
         let wanted = upload_bytes(shape)?;
         let given = HostBytes::of(&*host);
@@ -373,7 +373,7 @@ impl Device for ScriptedDevice {
         if array.given.load(Ordering::SeqCst) {
             return Err(deleted());
         }
-        placement.number(&self.description)?;
+        placement.check(&self.description)?;
         let charge = self.charge_in(placement.memory, array.bytes)?;
         let (shape, bytes) = (array.shape.clone(), array.bytes);
         let copy = ScriptedArray::new(Cell::pending(), shape, placement, bytes, Some(charge));

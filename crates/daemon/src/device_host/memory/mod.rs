@@ -3,7 +3,6 @@
 pub(crate) mod array_table;
 pub(crate) mod arrays;
 pub(crate) mod audit;
-pub(crate) mod heap;
 pub(crate) mod job_segments;
 pub(crate) mod page_pool;
 pub(crate) mod paging;

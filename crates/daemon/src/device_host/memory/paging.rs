@@ -21,10 +21,10 @@ use salus_engine::Event;
 use salus_wire::{ArrayId, Error, ErrorCode};
 
 use crate::device_host::memory::arrays::{Charge, Entry, Held, Home, Kind, Page, Site, Slot};
-use crate::device_host::memory::heap;
 use crate::device_host::memory::page_pool::{ALIGNMENT, PageMemory};
 use crate::device_host::session::SessionThread;
 use crate::device_host::session::operations::Operation;
+use crate::heap;
 use crate::log;
 
 impl<D: Device> SessionThread<D> {

@@ -14,8 +14,8 @@ use salus_wire::SessionClosed;
 
 use crate::device_host::Host;
 use crate::device_host::clocked_engine::Verdict;
-use crate::device_host::memory::heap;
 use crate::device_host::session::{SessionThread, SharedSession};
+use crate::heap;
 
 /// A job with fewer iterations says nothing about later ones.
 const EARLIER_RUN_ITERATIONS: u64 = 10;

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use rustix::process::Signal;
 
 use crate::config::{HostSettings, Problem};
+use crate::heap::{self, GiveBack};
 use crate::supervisor::children::process::{FIRST, SETTINGS};
 
 /// What `ps` and `top` call a compiler.
@@ -20,8 +21,9 @@ pub const COMPILER: &CStr = c"salus-compiler";
 const COMPILER_FIRST: &str = "500";
 
 /// Is the device host until the supervisor ends it.
-pub fn device_host() -> Result<ExitCode, Problem> {
+pub fn device_host(give_back: GiveBack) -> Result<ExitCode, Problem> {
     let (control, settings) = enter(c"salus-device")?;
+    heap::gives_back_by(give_back);
     Ok(crate::device_host::main(control, &settings))
 }
 

@@ -31,15 +31,12 @@ const LOG_LEVEL: &str = "TF_CPP_MIN_LOG_LEVEL";
 const ERRORS_OF_NONE: &str = "3";
 const WARNINGS: &str = "1";
 
-/// The CPU plugin takes an iteration's scratch from the heap and gives it back afterwards: with
-/// small pages, a quarter of a large step is spent on faulting it in again. The thresholds are those
-/// that the C library comes to by itself in a process that has freed something large: without them it
-/// returns a small step's scratch to the system after every step. What should go back when arrays
-/// have left, goes back (`device_host/memory/heap.rs`). Fast bins are off: they are merged, under the
-/// arena's lock, whenever something large is freed, which steps do all the time.
-const TUNABLES: &str = "GLIBC_TUNABLES";
-const HEAP: &str = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:\
-                    glibc.malloc.trim_threshold=67108864:glibc.malloc.mxfast=0";
+/// The CPU plugin takes an iteration's scratch from the heap and gives it back afterwards. If the heap gave it
+/// back to the system at once, up to a quarter of a step would be spent on faulting it in again; so free
+/// memory stays for a second. What should go back when arrays have left goes back at once
+/// (`heap.rs`).
+const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
+const PURGE_DELAY_MS: &str = "1000";
 
 /// LAPACK's own threads: as many as in JAX's own process, that is, the cores, or what one of these
 /// says. A bound on the plugin's pool bounds them, too, unless both are set.
@@ -127,12 +124,9 @@ impl Launcher {
             if let Some(threads) = lapack_threads(|name| std::env::var(name).ok()) {
                 command.env(LAPACK_THREADS[0], threads.to_string());
             }
-            let mut tunables = std::env::var_os(TUNABLES).unwrap_or_default();
-            if !tunables.is_empty() {
-                tunables.push(":");
+            if std::env::var_os(PURGE_DELAY).is_none() {
+                command.env(PURGE_DELAY, PURGE_DELAY_MS);
             }
-            tunables.push(HEAP);
-            command.env(TUNABLES, tunables);
         }
         let child = command
             .spawn()
