@@ -6,8 +6,12 @@
 //! cores among them, and a lane that runs alone has all of them. That changes no result: what a lane computes
 //! depends on the number of its threads, not on where they run.
 //!
+//! The threads that compute are also in the kernel's class for batch work: they do not interrupt each other, or
+//! those that launch and reply, whenever they get something to do.
+//!
 //! Cost: some loads and stores for a launch, and a system call for each thread of a lane when lanes begin or
 //! cease to run side by side, at most every [`APART_AFTER`].
+#![expect(unsafe_code, reason = "scheduling classes have no safe wrapper")]
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,6 +25,8 @@ use salus_channel::lock;
 /// How long after the last launch beside another lane's a lane counts as running beside others: hosts of jobs
 /// pause between iterations, and moving threads to and fro would cost more than a core that idles so long.
 const APART_AFTER: Duration = Duration::from_millis(5);
+/// What the CPU plugin calls the threads of its pool.
+const COMPUTES: &str = "tf_XLAEigen";
 /// Lanes that can be told apart; the configuration allows no more.
 const LANES_MAX: usize = 64;
 
@@ -60,6 +66,9 @@ impl Cores {
     /// For lanes with these threads.
     pub(super) fn new(lanes: Vec<Vec<Pid>>) -> Self {
         let all = allowed();
+        for thread in lanes.iter().flatten().filter(|thread| computes(**thread)) {
+            be_batch(*thread);
+        }
         let divisible = (2..=LANES_MAX).contains(&lanes.len()) && all.len() > 1;
         let lanes = lanes.into_iter().filter(|_| divisible);
         let lane = |threads| LaneCores {
@@ -156,6 +165,18 @@ pub(super) fn started_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Pid>) {
     let before = threads();
     let done = work();
     (done, threads().difference(&before).copied().collect())
+}
+
+fn computes(thread: Pid) -> bool {
+    let name = format!("/proc/self/task/{}/comm", thread.as_raw_nonzero());
+    std::fs::read_to_string(name).is_ok_and(|name| name.trim_end() == COMPUTES)
+}
+
+fn be_batch(thread: Pid) {
+    let no_priority = libc::sched_param { sched_priority: 0 };
+    let thread = thread.as_raw_nonzero().get();
+    // SAFETY: the parameters live through the call. Where it is not allowed, nothing changes.
+    unsafe { libc::sched_setscheduler(thread, libc::SCHED_BATCH, &raw const no_priority) };
 }
 
 fn threads() -> HashSet<Pid> {
