@@ -22,7 +22,8 @@ pub(crate) struct Setup {
     #[arg(long, global = true)]
     python: Option<PathBuf>,
     /// Have the C library check the heap at each call (glibc's `libc_malloc_debug`): what writes behind
-    /// its array is then found when it does, and not whenever somebody trips over it
+    /// its array is then found when it does, and not whenever somebody trips over it. For a `salus` that
+    /// was built without the feature `mimalloc`; others have another heap
     #[arg(long, global = true)]
     check_heap: bool,
 }

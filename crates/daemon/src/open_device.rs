@@ -67,7 +67,11 @@ fn open_plugin(settings: &HostSettings, purpose: Purpose) -> Result<PjrtDevice, 
         plugin: settings.plugin.clone(),
         options,
         capacity_bytes: settings.device.memory,
-        lanes: settings.device_lanes(),
+        lanes: match purpose {
+            Purpose::Run => settings.device_lanes(),
+            // It launches nothing.
+            Purpose::Try => 1,
+        },
         lapack: settings.device.lapack.clone(),
         purpose,
     };

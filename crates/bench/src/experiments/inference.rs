@@ -115,10 +115,8 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     let pace = Pace { alone, low, rising };
     output::say("inference: preparing the models alone");
     let mut single = Side::start(setup, "alone", &Route::Direct)?;
-    let said = single.ask(
-        &preparation(&KINDS.map(String::from), PROCESSES),
-        PREPARE_TIME,
-    )?;
+    let kinds = preparation(&KINDS.map(String::from), PROCESSES);
+    let said = single.ask(&kinds, PREPARE_TIME)?;
     let footprints: Vec<Footprint> = said["models"]
         .as_array()
         .into_iter()
@@ -137,12 +135,11 @@ pub(crate) fn measure(setup: &Setup, quick: bool, rounds: usize) -> Result<Exper
     ));
     let memory = budget.to_string();
     let mut jobs = Jobs::start(setup, &["--policy", "fair", "--memory", &memory])?;
-    let processes = processes();
-    for _ in &processes {
+    for _ in 0..PROCESSES {
         jobs.add(setup, &[])?;
     }
-    let models = processes.iter().enumerate();
-    let commands = models.map(|(seed, models)| preparation(models, seed));
+    let models = processes().into_iter().enumerate();
+    let commands = models.map(|(seed, models)| preparation(&models, seed));
     ask_at_once(jobs.all.iter_mut().zip(commands), PREPARE_TIME)?;
     let mut found = Vec::new();
     for round in 1..=rounds {

@@ -171,8 +171,8 @@ pub(crate) fn serve(arguments: &Arguments) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The CPU plugin's thread pool is as large as its cores or its lanes, whichever are more, and the
-/// bits of results depend on it: with more lanes than cores they would not be those of plain JAX.
+/// Lanes of the CPU device that run side by side divide its cores: more would share one and only be in each
+/// other's way.
 fn check_lanes(config: &Config) -> Result<(), Problem> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get);
     let lanes = config.host.device.lanes.unwrap_or(1);
@@ -180,7 +180,7 @@ fn check_lanes(config: &Config) -> Result<(), Problem> {
         return Ok(());
     }
     Err(Problem::new(format!(
-        "{lanes} lanes on {cores} cores would change the results of programs"
+        "{lanes} lanes on {cores} cores: each lane of the CPU device needs a core"
     ))
     .hint(format!("the CPU device takes up to {cores} here")))
 }

@@ -41,7 +41,7 @@ pub struct HostSettings {
 const HEADROOM: u64 = 32;
 
 /// Lanes that a policy which packs may use where nothing is said: more than a few side by side help
-/// little, and each is a virtual device of the CPU plugin, of which there may be no more than cores.
+/// little, and on the CPU plugin each is a client with a thread for every core.
 const LANES_PACKED: usize = 4;
 
 /// Which part of the host's memory for arrays may be pinned where nothing is said: what is pinned cannot

@@ -51,8 +51,7 @@ pub struct Device {
     #[serde(rename = "device", deserialize_with = "text")]
     pub name: String,
     /// How many iterations may run side by side; `None`: one, or as many as help if the policy packs.
-    /// Each lane of the CPU plugin is a virtual device; more than cores would change results, which
-    /// depend on the size of the plugin's thread pool (checked where the device is known).
+    /// On the CPU device no more than cores (checked where the device is known).
     #[serde(deserialize_with = "number::<1, 64, _, _>")]
     pub lanes: Option<u32>,
     /// `None`: what the device says it has, or a part of what the machine has left.

@@ -2,7 +2,7 @@
 
 use salus_pjrt::Plugin;
 
-use super::lane::Lane;
+use super::lanes::Lane;
 use crate::failure::{INTERNAL, error, optional, values, vendor};
 use crate::{Description, Error, Memory, machine};
 

@@ -13,10 +13,9 @@
 
 mod carry;
 mod compile;
-mod cores;
 mod describe;
 mod handler;
-mod lane;
+mod lanes;
 mod open;
 mod pool;
 mod preload;
@@ -35,8 +34,9 @@ use std::sync::{Arc, OnceLock};
 use salus_pjrt::{Buffer, Launch};
 
 use compile::{Compilation, With};
-use cores::Cores;
-use lane::{Lane, LoadedProgram};
+
+use lanes::cores::Cores;
+use lanes::{Lane, LoadedProgram};
 pub use open::{PjrtConfig, Purpose};
 pub use preload::preload;
 use sites::{CallingProgram, Home, Sites};

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicI32;
 
 use salus_pjrt::{Client, Plugin};
 
-use super::cores::{self, Cores};
-use super::lane::Lane;
+use super::lanes::Lane;
+use super::lanes::cores::{self, Cores};
 use super::sites::Sites;
 use super::{PjrtDevice, describe, handler, pool};
 use crate::failure::{NOT_FOUND, error, vendor, vendor_values};

@@ -2,12 +2,12 @@
 //!
 //! A device of the CPU plugin runs what it was given strictly in order, so a launch that waits for
 //! its job would stop all others of its lane, and a callback that launches a program itself would
-//! wait forever. Such launches therefore run on *sites*: virtual devices of further clients of the
-//! plugin, each used by one launch at a time. Arrays are wrapped on their way there and back, not
+//! wait forever. Such launches therefore run on *sites*: devices of further clients of the plugin, each
+//! used by one launch at a time. Arrays are wrapped on their way there and back, not
 //! copied, where the device's memory is this process's.
 //!
-//! Cost: a client (4 to 10 ms, some threads that sleep) for every few launches that call back at the
-//! same time, and one load of the program for each client that runs it; 1 to 2 µs an array.
+//! Cost: a client (4 to 10 ms, some threads that sleep) for each launch that calls back at the same time as
+//! others, and one load of the program for each client that runs it; 1 to 2 µs an array.
 //! Not here: how a call reaches the job, and what its lane does meanwhile.
 #![expect(unsafe_code, reason = "hands launches to the vendor's plugin")]
 

@@ -33,10 +33,10 @@ const WARNINGS: &str = "1";
 
 /// The CPU plugin takes an iteration's scratch from the heap and gives it back afterwards. If the heap gave it
 /// back to the system at once, up to a quarter of a step would be spent on faulting it in again; so free
-/// memory stays for a second. What should go back when arrays have left goes back at once
+/// memory stays for ten seconds. What should go back when arrays have left goes back at once
 /// (`heap.rs`).
 const PURGE_DELAY: &str = "MIMALLOC_PURGE_DELAY";
-const PURGE_DELAY_MS: &str = "1000";
+const PURGE_DELAY_MS: &str = "10000";
 
 /// LAPACK's own threads: as many as in JAX's own process, that is, the cores, or what one of these
 /// says. A bound on the plugin's pool bounds them, too, unless both are set.

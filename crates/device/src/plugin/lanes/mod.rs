@@ -4,6 +4,8 @@
 //! lanes shared would spread the work of both over all cores, and with it their data over all caches; two
 //! pools keep apart what runs side by side (`cores.rs`).
 
+pub(super) mod cores;
+
 use std::sync::{Mutex, OnceLock};
 
 use salus_channel::lock;

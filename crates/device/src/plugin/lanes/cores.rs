@@ -6,6 +6,8 @@
 //! cores among them, and a lane that runs alone has all of them. That changes no result: what a lane computes
 //! depends on the number of its threads, not on where they run.
 //!
+//! An iteration that outlasts what ran beside it keeps its part until the lane's next launch.
+//!
 //! The threads that compute are also in the kernel's class for batch work: they do not interrupt each other, or
 //! those that launch and reply, whenever they get something to do.
 //!
@@ -30,7 +32,7 @@ const COMPUTES: &str = "tf_XLAEigen";
 /// Lanes that can be told apart; the configuration allows no more.
 const LANES_MAX: usize = 64;
 
-pub(super) struct Cores {
+pub(in crate::plugin) struct Cores {
     began: Instant,
     /// Those that this process may use.
     all: Vec<usize>,
@@ -49,7 +51,7 @@ struct LaneCores {
 }
 
 /// A launch, until it has ended.
-pub(super) struct OnCores {
+pub(in crate::plugin) struct OnCores {
     cores: Arc<Cores>,
     lane: usize,
 }
@@ -64,7 +66,7 @@ impl Drop for OnCores {
 
 impl Cores {
     /// For lanes with these threads.
-    pub(super) fn new(lanes: Vec<Vec<Pid>>) -> Self {
+    pub(in crate::plugin) fn new(lanes: Vec<Vec<Pid>>) -> Self {
         let all = allowed();
         for thread in lanes.iter().flatten().filter(|thread| computes(**thread)) {
             be_batch(*thread);
@@ -86,7 +88,7 @@ impl Cores {
     }
 
     /// Called before a launch is handed to a lane.
-    pub(super) fn begin(self: &Arc<Self>, lane: usize) -> OnCores {
+    pub(in crate::plugin) fn begin(self: &Arc<Self>, lane: usize) -> OnCores {
         if let Some(begins) = self.lanes.get(lane) {
             begins.in_flight.fetch_add(1, Relaxed);
             // 0 is for never.
@@ -161,7 +163,7 @@ fn allowed() -> Vec<usize> {
 }
 
 /// Does it, and returns the threads of this process that have started meanwhile, where the kernel says.
-pub(super) fn started_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Pid>) {
+pub(in crate::plugin) fn started_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Pid>) {
     let before = threads();
     let done = work();
     (done, threads().difference(&before).copied().collect())
@@ -240,7 +242,7 @@ mod tests {
         }
         let (stop, stopped) = std::sync::mpsc::channel::<()>();
         // Other tests may have started some, too.
-        let (thread, new) = started_by(|| std::thread::spawn(move || drop(stopped.recv())));
+        let (thread, new) = started_by(|| std::thread::spawn(move || stopped.recv().is_err()));
         let cores = Cores::new(vec![new.clone(), Vec::new()]);
         let has = |thread: &Pid| {
             let set = sched_getaffinity(Some(*thread)).expect("a thread of ours");
@@ -257,6 +259,6 @@ mod tests {
         cores.divide(0);
         assert_eq!(has(one), cores.all.len());
         drop(stop);
-        thread.join().expect("it ends");
+        assert!(thread.join().expect("it ends"));
     }
 }
