@@ -67,12 +67,9 @@ const EXPERIMENTS: &[Entry] = &[
     },
     Entry {
         name: "sweep",
-        command: [
-            "salus bench sweep --quick",
-            "salus bench sweep --rounds 2 --trials 9",
-        ],
-        seconds: [50.0, 395.0],
-        run: |setup, quick| sweep::measure(setup, quick, 2, 9),
+        command: ["salus bench sweep --quick", "salus bench sweep --rounds 2"],
+        seconds: [50.0, 400.0],
+        run: |setup, quick| sweep::measure(setup, quick, 2, sweep::TRIALS),
     },
     Entry {
         name: "inference",
