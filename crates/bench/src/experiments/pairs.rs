@@ -147,7 +147,11 @@ fn experiment(pairs: &[Pair], pace: Pace) -> Experiment {
                 spread: spread(&means),
                 rounds: pace.rounds,
                 verdict: Judgement::of(mean >= MEAN_TARGET),
-                reason: format!("of {} pairs", pairs.len()),
+                reason: format!(
+                    "of {} pairs; where two processes fill the cores already, the service's own threads \
+                     come on top",
+                    pairs.len()
+                ),
             },
             Claim {
                 what: "the same, the worst pair".into(),
