@@ -15,6 +15,9 @@ use crate::device_host::session::SessionThread;
 const REFILL_EVERY: Duration = Duration::from_millis(100);
 /// A few short profiles one after another are usual.
 const PROFILES_MAX: u32 = 20;
+/// How long a profile waits for threads of the plugin that are telling of ends: microseconds, unless all cores
+/// are busy.
+const TELLING_MAX: Duration = Duration::from_millis(50);
 
 /// How many profiles a session may ask for now.
 pub(crate) struct Allowance {
@@ -57,6 +60,11 @@ impl<D: Device> SessionThread<D> {
                 REFILL_EVERY.as_millis()
             );
             return self.shared.send(&FromService::from(refused(message)), None);
+        }
+        // The job hears of an end before the engine does, and asks for what has ended.
+        let began = Instant::now();
+        while self.shared.is_telling_an_end() && began.elapsed() < TELLING_MAX {
+            std::thread::yield_now();
         }
         let profile = self.host.engine.profile(self.shared.id, asked.since_ns);
         let mut data = Vec::new();

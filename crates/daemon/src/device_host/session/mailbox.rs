@@ -182,6 +182,12 @@ impl<D: Device> Mailbox<D> {
         contents.running.remove(&operation).unwrap_or_default()
     }
 
+    /// Whether the job may know of the end of a launch that the engine does not know of yet.
+    pub(crate) fn is_telling_an_end(&self) -> bool {
+        let contents = self.lock();
+        contents.unfinished as usize > contents.running.len()
+    }
+
     pub(crate) fn unfinished(&self) -> u32 {
         self.lock().unfinished
     }

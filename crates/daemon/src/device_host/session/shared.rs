@@ -243,6 +243,11 @@ impl<D: Device> SharedSession<D> {
         }
     }
 
+    /// Whether the job may know of the end of a launch that the engine does not know of yet.
+    pub(crate) fn is_telling_an_end(&self) -> bool {
+        self.mailbox.is_telling_an_end()
+    }
+
     pub(crate) fn operation_ended(&self, operation: OperationId, result: Result<(), Error>) {
         let then = self.replies().ended(&self.socket, operation, result);
         self.then(then);
