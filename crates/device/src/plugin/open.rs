@@ -114,7 +114,10 @@ impl PjrtDevice {
         Ok(PjrtDevice {
             sites: Sites::new(plugin, pool::beside(options)),
             lanes,
-            cores: Arc::new(Cores::new(threads)),
+            cores: Arc::new(match on_host {
+                true => Cores::new(threads),
+                false => Cores::unused(),
+            }),
             description,
             next_launch: AtomicI32::new(1),
         })

@@ -8,13 +8,16 @@
 //!
 //! An iteration that outlasts what ran beside it keeps its part until the lane's next launch.
 //!
-//! The threads that compute are also in the kernel's class for batch work: they do not interrupt each other, or
-//! those that launch and reply, whenever they get something to do.
+//! The plugin's threads and those that launch are also in the kernel's class for batch work: they do not
+//! interrupt each other whenever they get something to do. The plugin's have short time slices as well: one
+//! that has nothing to do looks for work for tens of microseconds before it sleeps, and would keep a core
+//! from one that has.
 //!
 //! Cost: some loads and stores for a launch, and a system call for each thread of a lane when lanes begin or
 //! cease to run side by side, at most every [`APART_AFTER`].
 #![expect(unsafe_code, reason = "scheduling classes have no safe wrapper")]
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -27,13 +30,21 @@ use salus_channel::lock;
 /// How long after the last launch beside another lane's a lane counts as running beside others: hosts of jobs
 /// pause between iterations, and moving threads to and fro would cost more than a core that idles so long.
 const APART_AFTER: Duration = Duration::from_millis(5);
-/// What the CPU plugin calls the threads of its pool.
-const COMPUTES: &str = "tf_XLAEigen";
+/// How long a thread of the plugin runs before another's turn, if others are ready: the least that the kernel
+/// grants. Kernels before 6.12 have one length for all threads.
+const SLICE: Duration = Duration::from_micros(100);
 /// Lanes that can be told apart; the configuration allows no more.
 const LANES_MAX: usize = 64;
 
+thread_local! {
+    /// Whether this thread has launched something on the machine's cores.
+    static LAUNCHED: Cell<bool> = const { Cell::new(false) };
+}
+
 pub(in crate::plugin) struct Cores {
     began: Instant,
+    /// Whether launches compute on this machine's cores at all.
+    on_host: bool,
     /// Those that this process may use.
     all: Vec<usize>,
     /// None where there is nothing to divide.
@@ -65,11 +76,11 @@ impl Drop for OnCores {
 }
 
 impl Cores {
-    /// For lanes with these threads.
+    /// For lanes that compute with these threads on the machine's cores.
     pub(in crate::plugin) fn new(lanes: Vec<Vec<Pid>>) -> Self {
         let all = allowed();
-        for thread in lanes.iter().flatten().filter(|thread| computes(**thread)) {
-            be_batch(*thread);
+        for thread in lanes.iter().flatten() {
+            be_batch(Some(*thread), Some(SLICE));
         }
         let divisible = (2..=LANES_MAX).contains(&lanes.len()) && all.len() > 1;
         let lanes = lanes.into_iter().filter(|_| divisible);
@@ -80,6 +91,7 @@ impl Cores {
         };
         Self {
             began: Instant::now(),
+            on_host: true,
             all,
             lanes: lanes.map(lane).collect(),
             divided_among: AtomicU64::new(0),
@@ -87,8 +99,19 @@ impl Cores {
         }
     }
 
-    /// Called before a launch is handed to a lane.
+    /// For a device that computes by itself.
+    pub(in crate::plugin) fn unused() -> Self {
+        Self {
+            on_host: false,
+            ..Self::new(Vec::new())
+        }
+    }
+
+    /// Called before a launch is handed to a lane, by the thread that does it.
     pub(in crate::plugin) fn begin(self: &Arc<Self>, lane: usize) -> OnCores {
+        if self.on_host && !LAUNCHED.replace(true) {
+            be_batch(None, None);
+        }
         if let Some(begins) = self.lanes.get(lane) {
             begins.in_flight.fetch_add(1, Relaxed);
             // 0 is for never.
@@ -169,16 +192,35 @@ pub(in crate::plugin) fn started_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Pid>
     (done, threads().difference(&before).copied().collect())
 }
 
-fn computes(thread: Pid) -> bool {
-    let name = format!("/proc/self/task/{}/comm", thread.as_raw_nonzero());
-    std::fs::read_to_string(name).is_ok_and(|name| name.trim_end() == COMPUTES)
+/// Puts a thread, or this one, into the class for batch work, with slices of this length. Where that is not
+/// allowed, nothing changes.
+fn be_batch(thread: Option<Pid>, slice: Option<Duration>) {
+    let thread = Pid::as_raw(thread);
+    if let Some(mut attributes) = attributes(thread) {
+        attributes.sched_policy = libc::SCHED_BATCH as u32;
+        attributes.sched_runtime = slice.map_or(0, |slice| slice.as_nanos() as u64);
+        // SAFETY: the kernel reads as much of it as it has in `size`, and it lives through the call.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) };
+    }
 }
 
-fn be_batch(thread: Pid) {
-    let no_priority = libc::sched_param { sched_priority: 0 };
-    let thread = thread.as_raw_nonzero().get();
-    // SAFETY: the parameters live through the call. Where it is not allowed, nothing changes.
-    unsafe { libc::sched_setscheduler(thread, libc::SCHED_BATCH, &raw const no_priority) };
+/// How the kernel schedules a thread; 0 is this one.
+fn attributes(thread: i32) -> Option<libc::sched_attr> {
+    let size = size_of::<libc::sched_attr>() as u32;
+    let mut attributes = libc::sched_attr {
+        size,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    let to = &raw mut attributes;
+    // SAFETY: the kernel writes no more than `size` bytes of it, and it lives through the call.
+    let read = unsafe { libc::syscall(libc::SYS_sched_getattr, thread, to, size, 0) };
+    (read == 0).then_some(attributes)
 }
 
 fn threads() -> HashSet<Pid> {
@@ -232,6 +274,31 @@ mod tests {
             let launch = cores.begin(lane);
             assert_eq!(cores.beside_each_other(20_000), 0);
             drop(launch);
+        }
+    }
+
+    #[test]
+    fn what_computes_and_what_launches_is_in_the_class_for_batch_work() {
+        let of_this = || attributes(0).map(|now| (now.sched_policy as i32, now.sched_nice));
+        let launcher = move || {
+            let before = of_this();
+            drop(Arc::new(Cores::unused()).begin(0));
+            let beside_an_accelerator = of_this();
+            drop(cores(1, &[0]).begin(0));
+            (before, beside_an_accelerator, of_this())
+        };
+        let computer = move || {
+            let before = of_this();
+            drop(Cores::new(vec![vec![rustix::thread::gettid()]]));
+            (before, before, of_this())
+        };
+        let launcher = std::thread::spawn(launcher).join();
+        let computer = std::thread::spawn(computer).join();
+        for found in [launcher, computer] {
+            let (before, unchanged, after) = found.expect("it ends");
+            let (_, nice) = before.expect("the kernel says it");
+            assert_eq!(unchanged, before);
+            assert_eq!(after, Some((libc::SCHED_BATCH, nice)));
         }
     }
 
