@@ -25,7 +25,8 @@ use crate::time::{Duration, Time};
 const MEETINGS: u32 = 8;
 /// A window of a trial lasts at least 200 ms, which evens out what the hosts do,
 const WINDOW: Duration = Duration(200_000_000);
-/// and until this many iterations of each of the two have ended.
+/// and until this many iterations of each of the two have ended, and as many in each of the two lanes: one
+/// lane alone does as much in both kinds of windows.
 const WINDOW_ENDS: u32 = 4;
 /// Before that, this many of each do not count: the first to end were handed over in the window
 /// before, and a session that got more than its share in that one waits at first.
@@ -82,6 +83,8 @@ struct Verdict {
 #[derive(Debug)]
 struct Trial {
     pair: Pair,
+    /// Where they met.
+    lanes: [Lane; 2],
     /// Whether they run one at a time in this window.
     apart: bool,
     window: Window,
@@ -99,6 +102,8 @@ struct Window {
     left_over: [u32; 2],
     /// Iterations of the two that ended in it.
     ends: [u32; 2],
+    /// Iterations of either that ended in each of the two lanes.
+    ends_in_lanes: [u32; 2],
     /// How many iterations of each program ended in it, and what they took together.
     done: BTreeMap<Program, (u64, Duration)>,
 }
@@ -115,7 +120,7 @@ impl CoRun {
     }
 
     /// An iteration of `program` ended while another lane ran `other`.
-    fn met(&mut self, now: Time, program: Program, other: Program) {
+    fn met(&mut self, now: Time, lanes: [Lane; 2], program: Program, other: Program) {
         let pair = pair(program, other);
         if self.pairs.len() >= PAIRS && !self.pairs.contains_key(&pair) {
             forget_old(&mut self.pairs, |known| now - known.seen_at < VERDICT_HOLDS);
@@ -128,17 +133,17 @@ impl CoRun {
         known.meetings = known.meetings.saturating_add(1);
         if known.meetings >= MEETINGS && self.trial.is_none() {
             known.meetings = 0;
-            self.trial = Some(Trial::new(now, pair));
+            self.trial = Some(Trial::new(now, pair, lanes));
         }
     }
 
     /// True if two that ran side by side take turns from now on, or the other way round.
-    fn ended(&mut self, now: Time, program: Program, took: Duration) -> bool {
+    fn ended(&mut self, now: Time, lane: Lane, program: Program, took: Duration) -> bool {
         let Some(trial) = &mut self.trial else {
             return false;
         };
         let before = trial.apart;
-        trial.ended(now, program, took);
+        trial.ended(now, lane, program, took);
         let changed = trial.apart != before;
         if let Some(together) = trial.verdict() {
             if let Some(known) = self.pairs.get_mut(&trial.pair) {
@@ -176,9 +181,10 @@ impl Known {
 }
 
 impl Trial {
-    fn new(now: Time, pair: Pair) -> Self {
+    fn new(now: Time, pair: Pair, lanes: [Lane; 2]) -> Self {
         Self {
             pair,
+            lanes,
             apart: false,
             window: Window::new(now),
             together: (Window::new(now), Duration(0)),
@@ -186,11 +192,14 @@ impl Trial {
         }
     }
 
-    fn ended(&mut self, now: Time, program: Program, took: Duration) {
+    fn ended(&mut self, now: Time, lane: Lane, program: Program, took: Duration) {
         let of_pair = [self.pair.0, self.pair.1].map(|one| u32::from(one == program));
-        self.window.ended(now, program, of_pair, took);
-        let of_same = if self.pair.0 == self.pair.1 { 2 } else { 1 };
-        let enough = self.window.ends.iter().all(|n| *n >= of_same * WINDOW_ENDS);
+        let in_lanes = self
+            .lanes
+            .map(|one| u32::from(one == lane) & of_pair[0].max(of_pair[1]));
+        self.window.ended(now, program, [of_pair, in_lanes], took);
+        let ends = self.window.ends.iter().chain(&self.window.ends_in_lanes);
+        let enough = ends.min().is_some_and(|fewest| *fewest >= WINDOW_ENDS);
         let elapsed = now - self.window.since;
         if !enough || elapsed < WINDOW {
             return;
@@ -248,11 +257,18 @@ impl Window {
             since: now,
             left_over: [LEFT_OVER; 2],
             ends: [0; 2],
+            ends_in_lanes: [0; 2],
             done: BTreeMap::new(),
         }
     }
 
-    fn ended(&mut self, now: Time, program: Program, of_pair: [u32; 2], took: Duration) {
+    fn ended(
+        &mut self,
+        now: Time,
+        program: Program,
+        [of_pair, in_lanes]: [[u32; 2]; 2],
+        took: Duration,
+    ) {
         if self.left_over != [0; 2] {
             for (left, ended) in self.left_over.iter_mut().zip(of_pair) {
                 *left = left.saturating_sub(ended);
@@ -262,7 +278,8 @@ impl Window {
             }
             return;
         }
-        for (ends, ended) in self.ends.iter_mut().zip(of_pair) {
+        let ends = self.ends.iter_mut().chain(&mut self.ends_in_lanes);
+        for (ends, ended) in ends.zip(of_pair.into_iter().chain(in_lanes)) {
             *ends += ended;
         }
         if self.done.len() < PROGRAMS || self.done.contains_key(&program) {
@@ -351,14 +368,15 @@ impl Engine {
         if !self.queues.arrangement().co_runs {
             return;
         }
-        if self.co_run.ended(self.now, program, took) {
+        if self.co_run.ended(self.now, lane, program, took) {
             self.queues.level_lanes();
         }
         let lanes = self.queues.lanes().iter().enumerate();
         let others = lanes.filter(|(index, _)| *index != lane.index());
-        for (_, other) in others {
+        for (index, other) in others {
             if let Some(beside) = other.runs() {
-                self.co_run.met(self.now, program, beside);
+                let lanes = [lane, Lane(index as u32)];
+                self.co_run.met(self.now, lanes, program, beside);
             }
         }
     }

@@ -3,7 +3,7 @@
 use salus_engine::Why;
 use salus_sim::{Ran, Run};
 
-use crate::trial::{ENDLESS, Trial, ms, start};
+use crate::trial::{ENDLESS, Trial, ms, parse, start};
 
 /// Thousandths of its time that an iteration takes beside another: two side by side get more done.
 const HELPS: u64 = 1_250;
@@ -81,6 +81,23 @@ fn who_leaves_while_it_is_tried_does_not_keep_others_from_it() {
     assert!(run.done_at("b") < 1_000);
     assert!(run.overlap(1_000, 10_000) > 0, "it was tried");
     assert_eq!(run.overlap(10_000, 20_000), 0);
+}
+
+#[test]
+fn one_lane_alone_tells_nothing_of_two() {
+    // All run one program. b ends while it is tried, and a goes on alone.
+    let mut scenario = parse(&format!(
+        "policy pack\nlanes 2\na: {ENDLESS} x 10ms\nb: 20 x 10ms\nc: from 5s, {ENDLESS} x 10ms"
+    ));
+    for job in ["b", "c"] {
+        scenario.share_program(job, "a");
+    }
+    let mut run = Run::recorded(&scenario);
+    run.slow_down_all(HINDERS);
+    run.until_ms(20_000);
+    assert!(run.done_at("b") < 1_000);
+    assert!(run.overlap(5_000, 7_000) > 0, "it was tried again");
+    assert_eq!(run.overlap(8_000, 20_000), 0);
 }
 
 #[test]
