@@ -114,10 +114,7 @@ impl PjrtDevice {
         Ok(PjrtDevice {
             sites: Sites::new(plugin, pool::beside(options)),
             lanes,
-            cores: Arc::new(match on_host {
-                true => Cores::new(threads),
-                false => Cores::unused(),
-            }),
+            cores: Arc::new(Cores::new(threads)),
             description,
             next_launch: AtomicI32::new(1),
         })

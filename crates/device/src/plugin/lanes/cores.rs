@@ -8,16 +8,16 @@
 //!
 //! An iteration that outlasts what ran beside it keeps its part until the lane's next launch.
 //!
-//! The plugin's threads and those that launch are also in the kernel's class for batch work: they do not
-//! interrupt each other whenever they get something to do. The plugin's have short time slices as well: one
-//! that has nothing to do looks for work for tens of microseconds before it sleeps, and would keep a core
-//! from one that has.
+//! The threads that compute are also in the kernel's class for batch work: they do not interrupt each other, or
+//! those that launch and reply, whenever they get something to do. All of the plugin's have short time slices:
+//! one that has nothing to do looks for work for tens of microseconds before it sleeps, and would keep a core
+//! from one that has. Those that launch and reply are not in that class: beside other busy processes of the
+//! machine they would wait at each iteration.
 //!
 //! Cost: some loads and stores for a launch, and a system call for each thread of a lane when lanes begin or
 //! cease to run side by side, at most every [`APART_AFTER`].
 #![expect(unsafe_code, reason = "scheduling classes have no safe wrapper")]
 
-use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -30,21 +30,16 @@ use salus_channel::lock;
 /// How long after the last launch beside another lane's a lane counts as running beside others: hosts of jobs
 /// pause between iterations, and moving threads to and fro would cost more than a core that idles so long.
 const APART_AFTER: Duration = Duration::from_millis(5);
+/// What the CPU plugin calls the threads of its pool.
+const COMPUTES: &str = "tf_XLAEigen";
 /// How long a thread of the plugin runs before another's turn, if others are ready: the least that the kernel
 /// grants. Kernels before 6.12 have one length for all threads.
 const SLICE: Duration = Duration::from_micros(100);
 /// Lanes that can be told apart; the configuration allows no more.
 const LANES_MAX: usize = 64;
 
-thread_local! {
-    /// Whether this thread has launched something on the machine's cores.
-    static LAUNCHED: Cell<bool> = const { Cell::new(false) };
-}
-
 pub(in crate::plugin) struct Cores {
     began: Instant,
-    /// Whether launches compute on this machine's cores at all.
-    on_host: bool,
     /// Those that this process may use.
     all: Vec<usize>,
     /// None where there is nothing to divide.
@@ -76,11 +71,13 @@ impl Drop for OnCores {
 }
 
 impl Cores {
-    /// For lanes that compute with these threads on the machine's cores.
+    /// For lanes with these threads.
     pub(in crate::plugin) fn new(lanes: Vec<Vec<Pid>>) -> Self {
         let all = allowed();
-        for thread in lanes.iter().flatten() {
-            be_batch(Some(*thread), Some(SLICE));
+        let threads = || lanes.iter().flatten().copied();
+        // A device that computes by itself has no such threads: its others are its own affair.
+        if threads().any(computes) {
+            threads().for_each(take_short_turns);
         }
         let divisible = (2..=LANES_MAX).contains(&lanes.len()) && all.len() > 1;
         let lanes = lanes.into_iter().filter(|_| divisible);
@@ -91,7 +88,6 @@ impl Cores {
         };
         Self {
             began: Instant::now(),
-            on_host: true,
             all,
             lanes: lanes.map(lane).collect(),
             divided_among: AtomicU64::new(0),
@@ -99,19 +95,8 @@ impl Cores {
         }
     }
 
-    /// For a device that computes by itself.
-    pub(in crate::plugin) fn unused() -> Self {
-        Self {
-            on_host: false,
-            ..Self::new(Vec::new())
-        }
-    }
-
-    /// Called before a launch is handed to a lane, by the thread that does it.
+    /// Called before a launch is handed to a lane.
     pub(in crate::plugin) fn begin(self: &Arc<Self>, lane: usize) -> OnCores {
-        if self.on_host && !LAUNCHED.replace(true) {
-            be_batch(None, None);
-        }
         if let Some(begins) = self.lanes.get(lane) {
             begins.in_flight.fetch_add(1, Relaxed);
             // 0 is for never.
@@ -192,19 +177,26 @@ pub(in crate::plugin) fn started_by<T>(work: impl FnOnce() -> T) -> (T, Vec<Pid>
     (done, threads().difference(&before).copied().collect())
 }
 
-/// Puts a thread, or this one, into the class for batch work, with slices of this length. Where that is not
-/// allowed, nothing changes.
-fn be_batch(thread: Option<Pid>, slice: Option<Duration>) {
-    let thread = Pid::as_raw(thread);
-    if let Some(mut attributes) = attributes(thread) {
-        attributes.sched_policy = libc::SCHED_BATCH as u32;
-        attributes.sched_runtime = slice.map_or(0, |slice| slice.as_nanos() as u64);
+fn computes(thread: Pid) -> bool {
+    let name = format!("/proc/self/task/{}/comm", thread.as_raw_nonzero());
+    std::fs::read_to_string(name).is_ok_and(|name| name.trim_end() == COMPUTES)
+}
+
+/// Gives a thread of the plugin short slices, and puts it into the class for batch work if it computes. Where that
+/// is not allowed, nothing changes.
+fn take_short_turns(thread: Pid) {
+    let number = thread.as_raw_nonzero().get();
+    if let Some(mut attributes) = attributes(number) {
+        if computes(thread) {
+            attributes.sched_policy = libc::SCHED_BATCH as u32;
+        }
+        attributes.sched_runtime = SLICE.as_nanos() as u64;
         // SAFETY: the kernel reads as much of it as it has in `size`, and it lives through the call.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, thread, &raw const attributes, 0) };
+        unsafe { libc::syscall(libc::SYS_sched_setattr, number, &raw const attributes, 0) };
     }
 }
 
-/// How the kernel schedules a thread; 0 is this one.
+/// How the kernel schedules a thread.
 fn attributes(thread: i32) -> Option<libc::sched_attr> {
     let size = size_of::<libc::sched_attr>() as u32;
     let mut attributes = libc::sched_attr {
@@ -278,28 +270,23 @@ mod tests {
     }
 
     #[test]
-    fn what_computes_and_what_launches_is_in_the_class_for_batch_work() {
-        let of_this = || attributes(0).map(|now| (now.sched_policy as i32, now.sched_nice));
-        let launcher = move || {
-            let before = of_this();
-            drop(Arc::new(Cores::unused()).begin(0));
-            let beside_an_accelerator = of_this();
-            drop(cores(1, &[0]).begin(0));
-            (before, beside_an_accelerator, of_this())
+    fn threads_that_compute_are_in_the_class_for_batch_work_and_keep_their_niceness() {
+        let scheduled_as = |name: &str| {
+            let thread = std::thread::Builder::new().name(name.into());
+            let work = || {
+                let this = rustix::thread::gettid();
+                let now = || attributes(this.as_raw_nonzero().get());
+                let before = now().expect("the kernel says it");
+                drop(Cores::new(vec![vec![this]]));
+                let after = now().expect("the kernel says it");
+                assert_eq!(after.sched_nice, before.sched_nice);
+                after.sched_policy as i32
+            };
+            let thread = thread.spawn(work).expect("it starts");
+            thread.join().expect("it ends")
         };
-        let computer = move || {
-            let before = of_this();
-            drop(Cores::new(vec![vec![rustix::thread::gettid()]]));
-            (before, before, of_this())
-        };
-        let launcher = std::thread::spawn(launcher).join();
-        let computer = std::thread::spawn(computer).join();
-        for found in [launcher, computer] {
-            let (before, unchanged, after) = found.expect("it ends");
-            let (_, nice) = before.expect("the kernel says it");
-            assert_eq!(unchanged, before);
-            assert_eq!(after, Some((libc::SCHED_BATCH, nice)));
-        }
+        assert_eq!(scheduled_as(COMPUTES), libc::SCHED_BATCH);
+        assert_eq!(scheduled_as("another"), libc::SCHED_OTHER);
     }
 
     #[test]
