@@ -194,9 +194,8 @@ impl Trial {
 
     fn ended(&mut self, now: Time, lane: Lane, program: Program, took: Duration) {
         let of_pair = [self.pair.0, self.pair.1].map(|one| u32::from(one == program));
-        let in_lanes = self
-            .lanes
-            .map(|one| u32::from(one == lane) & of_pair[0].max(of_pair[1]));
+        let is_of_pair = of_pair != [0; 2];
+        let in_lanes = self.lanes.map(|one| u32::from(is_of_pair && one == lane));
         self.window.ended(now, program, [of_pair, in_lanes], took);
         let ends = self.window.ends.iter().chain(&self.window.ends_in_lanes);
         let enough = ends.min().is_some_and(|fewest| *fewest >= WINDOW_ENDS);
